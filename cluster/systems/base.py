@@ -1,0 +1,113 @@
+"""What the testbed asks of a lock service: how to start it, when it is ready, who leads, and a client of it.
+
+One module per system implements `System`; nothing else in the testbed knows a system by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node as a place laid it out: where it listens, and under which addresses it reaches its peers.
+
+    The peers' addresses are those of this node's own links, which the place can cut; they differ from node to node.
+    """
+
+    id: str
+    listen: Address
+    peers: Mapping[str, Address]
+    data: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The command that runs a node in the foreground."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What a node says of itself. `counters` only grow while the node's process (`incarnation`) lives.
+
+    Counters that every system should have where it can: "grants", "expiries".
+    """
+
+    id: str
+    incarnation: int
+    term: int
+    leads: bool
+    leader: str | None
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a client's call ended.
+
+    `ok`: it happened. `fail`: it definitely did not happen, `error` says why ("held" and "not-held" are observations
+    of the lock, anything else says nothing about it). `info`: nobody knows; it may take effect at any later time.
+    """
+
+    type: Literal["ok", "fail", "info"]
+    value: dict[str, Any] | None = None
+    error: str | None = None
+
+
+class LockClient(Protocol):
+    """A client with one connection to one node. A call never raises for what the service or the network did: that
+    is an `Outcome`. After an `info` the client must be closed and replaced."""
+
+    async def acquire(self, key: str, lease_ms: int, wait_ms: int) -> Outcome:
+        """Acquire; `ok` carries {"token": int}. `wait_ms` 0 answers "held" at once."""
+
+    async def release(self, key: str, token: int) -> Outcome:
+        """Release the grant `token`; `fail` "not-held" when the key is not held under it."""
+
+    async def inspect(self, key: str) -> Outcome:
+        """Linearizable read of the holder; `ok` carries {"token": int | None}."""
+
+    async def close(self) -> None: ...
+
+
+class NodeUnreachable(Exception):
+    """The node gave no answer (within the time-out). Says nothing about why."""
+
+
+class System(Protocol):
+    """A lock service under test."""
+
+    name: str
+    #: Tokens increase over all keys, not only within each.
+    tokens_span_keys: bool
+
+    def launch(self, node: NodeView) -> Launch:
+        """The command that starts `node`, again after a crash as well as the first time."""
+
+    async def status(self, address: Address, timeout: float) -> NodeStatus:
+        """Ask one node directly (no forwarding). `timeout` in seconds. Raises NodeUnreachable."""
+
+    async def ready(self, address: Address, timeout: float) -> bool:
+        """Whether a client of this node is served: a linearizable read succeeds. Never raises."""
+
+    async def connect(self, address: Address, timeout: float) -> LockClient:
+        """A client pinned to this node; its calls end within `timeout` seconds (plus a call's own wait).
+        Raises NodeUnreachable."""
+
+    def version(self) -> str:
+        """For the run's versions.json."""
