@@ -1,0 +1,36 @@
+"""What a scenario says about its clients, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """The clients of one run.
+
+    `kind` is a name of `workloads.kinds`; `rate` is in operations per second over all clients, an upper limit (a
+    client sends nothing while it waits for an answer or holds a lock). Client i is pinned to node i mod the number
+    of nodes.
+    """
+
+    kind: str
+    clients: int
+    keys: int
+    rate: float
+    lease_ms: int
+    #: How long a holder keeps its lock, drawn evenly from this range.
+    hold_ms: tuple[int, int]
+    #: How long an acquire may queue at the service; 0 asks for an answer at once.
+    wait_ms: int = 0
+    #: Share (0 to 1) of the holders that outlive their lease: paused holders, who notice too late or never.
+    overrun: float = 0.0
+    #: Share (0 to 1) of the turns that only look (at the lock or at the resource) and take nothing.
+    reads: float = 0.1
+    #: How long a client waits for an answer, on top of `wait_ms`, before it calls the outcome unknown.
+    timeout_ms: int = 2000
+    #: Only for kinds that write to a resource: how long a write is on its way to it.
+    write_delay_ms: tuple[int, int] = (0, 20)
+
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(f"k{number}" for number in range(1, self.keys + 1))
