@@ -61,6 +61,9 @@ class Place(Protocol):
     async def state(self, node: str) -> ProcessState:
         """The process as the operating system sees it: the evidence for kill and pause."""
 
+    async def account(self, node: str) -> str:
+        """For error messages: the node's state, how it ended if it did, and the last lines that it wrote."""
+
     async def set_cuts(self, links: Iterable[Link]) -> None:
         """Replace the set of links that let nothing through. Bytes of a cut link wait, as TCP makes them wait
         behind a rule that drops packets, and go on when it is mended."""
@@ -77,5 +80,8 @@ class PlaceError(Exception):
 
 
 class PlaceFactory(Protocol):
+    #: Known before a place is made, so that a scenario can be refused in time.
+    capabilities: frozenset[Capability]
+
     def __call__(self, system: System, nodes: Sequence[str], folder: Path) -> Place:
         """`folder` is the run's; node data and logs go to `folder/nodes/<node>/`."""

@@ -45,7 +45,9 @@ class Launch:
 class NodeStatus:
     """What a node says of itself. `counters` only grow while the node's process (`incarnation`) lives.
 
-    Counters that every system should have where it can: "grants", "expiries".
+    Counters that every system should have where it can: "grants", "releases" and "expiries", each the number of such
+    commands in the replicated log that the node has applied (so nodes agree on them); others count what this process
+    did by itself.
     """
 
     id: str
@@ -104,6 +106,10 @@ class System(Protocol):
 
     async def ready(self, address: Address, timeout: float) -> bool:
         """Whether a client of this node is served: a linearizable read succeeds. Never raises."""
+
+    async def probe(self, address: Address, timeout: float) -> bool:
+        """Whether something sent to a node's port is answered within `timeout` seconds, over a connection of its own;
+        says whether a link lets bytes through, not whether the node serves. Never raises."""
 
     async def connect(self, address: Address, timeout: float) -> LockClient:
         """A client pinned to this node; its calls end within `timeout` seconds (plus a call's own wait).
