@@ -1,0 +1,71 @@
+"""The kinds of workload by name, and a workload as the runner uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from workloads.clients import Behaviour, client
+from workloads.combinators import stagger, time_limit
+from workloads.generator import Generator
+from workloads.guarded_resource import GuardedResource
+from workloads.interpreter import Call
+from workloads.mutex import Mutex
+from workloads.recovery import recovery
+from workloads.resource import Resource
+from workloads.seeds import Seed
+from workloads.spec import WorkloadSpec
+from workloads.threads import each_thread
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`main` is what the clients do while faults come and go, `final` what they do when all is healed. `calls` are
+    the functions that are not the lock service's (see workloads.interpreter)."""
+
+    main: Generator
+    final: Generator
+    calls: Mapping[str, Call] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    behaviour: Callable[[WorkloadSpec, int], Behaviour]
+    uses_resource: bool = False
+
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "mutex": _Kind(lambda spec, _: Mutex(spec)),
+        "guarded-resource": _Kind(GuardedResource, uses_resource=True),
+    }
+)
+
+
+def names() -> tuple[str, ...]:
+    """Every kind that a scenario may name."""
+    return tuple(_KINDS)
+
+
+def uses_resource(kind: str) -> bool:
+    """Whether clients of this kind write to the guarded resource."""
+    return _KINDS[kind].uses_resource
+
+
+def build(spec: WorkloadSpec, seed: int, time_limit_ns: int) -> Workload:
+    """The workload that `spec` describes; every random choice in it comes from `seed`. `spec.clients` threads."""
+    kind = _KINDS[spec.kind]
+    root = Seed(seed).split("workload")
+    threads = range(spec.clients)
+
+    def one(thread: int) -> Generator:
+        own = root.split("client").split(thread)
+        paced = client(kind.behaviour(spec, thread), own.split("turns"))
+        return stagger(own.split("pace"), spec.rate / spec.clients, paced)
+
+    calls: dict[str, Call] = {}
+    if kind.uses_resource:
+        resource = Resource(root.split("resource"), spec.write_delay_ms)
+        calls = {"write": resource.write, "read": resource.read}
+    return Workload(time_limit(time_limit_ns, each_thread(threads, one)), recovery(spec, threads), calls)

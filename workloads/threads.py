@@ -1,0 +1,86 @@
+"""Generators that deal the threads out: one for each thread, one for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from checker.history import Event
+from workloads.combinators import sequence
+from workloads.generator import PENDING, Answer, Context, Generator, Op, sooner
+
+
+def each_thread(threads: Sequence[int], make: Callable[[int], Generator]) -> Generator:
+    """A generator of its own for every thread, which sees that thread alone. The longest idle thread goes first."""
+    return groups([((thread,), make(thread)) for thread in threads])
+
+
+def on_threads(threads: Sequence[int], generator: Generator) -> Generator:
+    """The generator, kept to these threads."""
+    return groups([(threads, generator)])
+
+
+def per_key(
+    threads: Sequence[int], keys: Sequence[str], make: Callable[[str], Generator], *, threads_per_key: int = 1
+) -> Generator:
+    """A generator of its own for every key. The threads form groups of `threads_per_key`, the keys are dealt out to
+    the groups, and each group goes through its keys one after the other. Raises ValueError when the threads are too
+    few for one group."""
+    count = min(len(threads) // threads_per_key, len(keys))
+    if count == 0 and keys:
+        raise ValueError(f"{len(threads)} threads make no group of {threads_per_key}")
+    return groups(
+        [
+            (
+                threads[group * threads_per_key : (group + 1) * threads_per_key],
+                sequence([make(key) for key in keys[group::count]]),
+            )
+            for group in range(count)
+        ]
+    )
+
+
+def groups(parts: Sequence[tuple[Sequence[int], Generator]]) -> Generator:
+    """Generators side by side, each on threads of its own; no thread may be in two groups."""
+    members = tuple(frozenset(threads) for threads, _ in parts)
+    group_of = {thread: group for group, threads in enumerate(members) for thread in threads}
+    return _Groups(members, group_of, dict(enumerate(generator for _, generator in parts)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    members: tuple[frozenset[int], ...]
+    group_of: Mapping[int, int]
+    #: The generators that are not over, by group.
+    running: Mapping[int, Generator]
+
+    def op(self, ctx: Context) -> Answer:
+        running = dict(self.running)
+        wait = PENDING
+        asked: set[int] = set()
+        for thread in ctx.free:
+            group = self.group_of.get(thread)
+            if group is None or group in asked or group not in running:
+                continue
+            asked.add(group)
+            answer, after = running[group].op(self._view(ctx, group, thread))
+            if answer is None:
+                del running[group]
+                continue
+            running[group] = after
+            if isinstance(answer, Op):
+                return answer, _Groups(self.members, self.group_of, running)
+            wait = sooner(wait, answer)
+        return (wait if running else None), _Groups(self.members, self.group_of, running)
+
+    def update(self, ctx: Context, event: Event) -> Generator:
+        thread = ctx.thread_of(event)
+        group = None if thread is None else self.group_of.get(thread)
+        if thread is None or group is None or group not in self.running:
+            return self
+        updated = self.running[group].update(self._view(ctx, group, thread), event)
+        return _Groups(self.members, self.group_of, {**self.running, group: updated})
+
+    def _view(self, ctx: Context, group: int, thread: int) -> Context:
+        members = self.members[group]
+        return ctx.only(thread) if len(members) == 1 else ctx.among(members)
