@@ -16,6 +16,10 @@ class Link(NamedTuple):
     source: str
     target: str
 
+    @property
+    def reverse(self) -> Link:
+        return Link(self.target, self.source)
+
 
 class ProcessState(StrEnum):
     RUNNING = "running"

@@ -1,0 +1,257 @@
+"""Nodes as processes of this machine, with their own sockets and folders, and links that can be cut without root.
+
+A node's process leads a session and process group of its own: a Ctrl-C at the terminal reaches the harness alone, which
+then ends the nodes in order, and a signal to a node reaches what it started too. A node keeps its port for the whole
+run, also while it is dead: the place keeps the port bound without listening on it, so that no outgoing connection of
+this machine is given that number in the meantime. The node can bind it beside that, as servers set SO_REUSEADDR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from cluster.places.base import Capability, Link, PlaceError, ProcessState
+from cluster.places.links import LOOPBACK, Links
+from cluster.places.reaper import MARK_VARIABLE, Reaper
+from cluster.systems.base import Address, NodeView, System
+
+#: SIGTERM asks a node to stop cleanly; one that takes longer than this is killed.
+STOP_BUDGET_S = 3.0
+#: SIGKILL and SIGSTOP act within milliseconds unless the process is in an uninterruptible system call.
+SIGNAL_BUDGET_S = 5.0
+#: The kernel shows a stop in /proc a moment after the signal was sent.
+STATE_POLL_S = 0.002
+#: Enough for a traceback, and still readable in an error message.
+LOG_TAIL_LINES = 15
+LOG_TAIL_BYTES = 8_192
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    view: NodeView
+    log: Path
+    reservation: socket.socket
+    process: asyncio.subprocess.Process | None = None
+    identity: psutil.Process | None = None
+    log_start: int = 0  # where the log of the current process begins
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change of a node at a time
+
+
+class LocalPlace:
+    """Runs a cluster as processes of this machine; see `cluster.places.base.Place`."""
+
+    name = "local"
+    capabilities = frozenset({Capability.CUT_LINKS, Capability.KILL, Capability.PAUSE})
+
+    def __init__(self, system: System, nodes: Sequence[str], folder: Path) -> None:
+        self.system = system
+        self.nodes = tuple(nodes)
+        self._folder = folder.resolve()
+        self._nodes: dict[str, _Node] = {}
+        self._links: Links | None = None
+        self._reaper = Reaper()
+
+    @property
+    def links(self) -> Links:
+        if self._links is None:
+            raise PlaceError("the place is not open: it has no links yet")
+        return self._links
+
+    async def start(self) -> None:
+        try:
+            await self._lay_out()
+            await asyncio.gather(*(self.start_node(node) for node in self.nodes))
+        except OSError as problem:
+            await self.close()
+            raise PlaceError(f"the local place could not start: {problem}") from problem
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _lay_out(self) -> None:
+        reservations = {node: _reserve_port() for node in self.nodes}
+        listens = {node: Address(LOOPBACK, sock.getsockname()[1]) for node, sock in reservations.items()}
+        self._links = Links(listens)
+        await self._links.open()
+        for node in self.nodes:
+            home = self._folder / "nodes" / node
+            data = home / "data"
+            data.mkdir(parents=True, exist_ok=True)
+            view = NodeView(node, listens[node], self._links.peers(node), data)
+            self._nodes[node] = _Node(view, home / "node.log", reservations[node])
+        await self._reaper.start()
+
+    def address(self, node: str) -> Address:
+        return self._node(node).view.listen
+
+    async def start_node(self, node: str) -> None:
+        entry = self._node(node)
+        async with entry.lock:
+            if _state(entry) is not ProcessState.DEAD:
+                return
+            launch = self.system.launch(entry.view)
+            with entry.log.open("ab") as log:
+                entry.log_start = log.tell()
+                try:
+                    entry.process = await asyncio.create_subprocess_exec(
+                        *launch.argv,
+                        stdin=asyncio.subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env={**os.environ, **launch.env, MARK_VARIABLE: self._reaper.mark},
+                        start_new_session=True,
+                    )
+                except OSError as problem:
+                    raise PlaceError(f"{node} could not be started: {launch.argv[0]}: {problem}") from problem
+            # A child that nobody has waited for keeps its number, so this is that process even if it has ended already.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                entry.identity = psutil.Process(entry.process.pid)
+                self._reaper.watch(entry.identity)
+
+    async def kill_node(self, node: str) -> None:
+        entry = self._node(node)
+        async with entry.lock:
+            await self._kill(entry)
+
+    async def stop_node(self, node: str) -> None:
+        entry = self._node(node)
+        async with entry.lock:
+            # A stopped process takes SIGTERM only when it goes on.
+            _signal(entry, signal.SIGTERM)
+            _signal(entry, signal.SIGCONT)
+            if not await _ended(entry, STOP_BUDGET_S):
+                await self._kill(entry)
+
+    async def pause_node(self, node: str) -> None:
+        entry = self._node(node)
+        async with entry.lock:
+            _signal(entry, signal.SIGSTOP)
+            await _until(lambda: _state(entry) is not ProcessState.RUNNING, f"{node} did not stop on SIGSTOP")
+            if _state(entry) is ProcessState.DEAD:
+                raise PlaceError(f"a dead node can't be paused: {await self.account(node)}")
+
+    async def resume_node(self, node: str) -> None:
+        entry = self._node(node)
+        async with entry.lock:
+            _signal(entry, signal.SIGCONT)
+            await _until(lambda: _state(entry) is not ProcessState.PAUSED, f"{node} did not go on on SIGCONT")
+
+    async def state(self, node: str) -> ProcessState:
+        return _state(self._node(node))
+
+    async def account(self, node: str) -> str:
+        entry = self._node(node)
+        tail = _tail(entry)
+        told = f"its log ends:\n{tail}" if tail else "it logged nothing"
+        return f"{node} {_fate(entry)}; {told}"
+
+    async def set_cuts(self, links: Iterable[Link]) -> None:
+        try:
+            self.links.set_cuts(links)
+        except KeyError as problem:
+            raise PlaceError(f"there is no link {problem}") from None
+
+    async def probe_link(self, link: Link, timeout: float) -> bool:
+        async with self.links.probe_address(link) as address:
+            return await self.system.probe(address, timeout)
+
+    async def close(self) -> None:
+        try:
+            await asyncio.gather(*(self.stop_node(node) for node in self._nodes))
+        finally:
+            # Reached with nodes alive only when the above was cancelled or failed.
+            for entry in self._nodes.values():
+                _signal(entry, signal.SIGKILL)
+                entry.reservation.close()
+            if self._links is not None:
+                self._links.close()
+            await self._reaper.stop()
+
+    def _node(self, node: str) -> _Node:
+        try:
+            return self._nodes[node]
+        except KeyError:
+            raise PlaceError(f"there is no node {node}; the place has {', '.join(self._nodes) or 'none yet'}") from None
+
+    async def _kill(self, entry: _Node) -> None:
+        _signal(entry, signal.SIGKILL)
+        if not await _ended(entry, SIGNAL_BUDGET_S):
+            raise PlaceError(f"{entry.view.id} did not end {SIGNAL_BUDGET_S:g}s after SIGKILL")
+
+
+def _reserve_port() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((LOOPBACK, 0))
+    return sock
+
+
+def _state(entry: _Node) -> ProcessState:
+    if entry.process is None or entry.process.returncode is not None or entry.identity is None:
+        return ProcessState.DEAD
+    try:
+        status = entry.identity.status()
+    except psutil.NoSuchProcess:
+        return ProcessState.DEAD
+    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) or not entry.identity.is_running():
+        return ProcessState.DEAD
+    return ProcessState.PAUSED if status == psutil.STATUS_STOPPED else ProcessState.RUNNING
+
+
+def _signal(entry: _Node, number: signal.Signals) -> None:
+    """Signal the node's process group, if its process is alive."""
+    if _state(entry) is not ProcessState.DEAD and entry.process is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(entry.process.pid, number)
+
+
+async def _ended(entry: _Node, budget_s: float) -> bool:
+    """Wait for the node's process to end, for `budget_s` at most."""
+    if entry.process is None:
+        return True
+    try:
+        await asyncio.wait_for(entry.process.wait(), budget_s)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _until(condition: Callable[[], bool], complaint: str) -> None:
+    deadline = time.monotonic() + SIGNAL_BUDGET_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise PlaceError(f"{complaint} within {SIGNAL_BUDGET_S:g}s")
+        await asyncio.sleep(STATE_POLL_S)
+
+
+def _fate(entry: _Node) -> str:
+    if entry.process is None:
+        return "was never started"
+    code = entry.process.returncode
+    if code is None:
+        return f"is {_state(entry)} (pid {entry.process.pid})"
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name} (pid {entry.process.pid})"
+    return f"exited with code {code} (pid {entry.process.pid})"
+
+
+def _tail(entry: _Node) -> str:
+    """The last lines that the node's current process wrote."""
+    try:
+        with entry.log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(entry.log_start, size - LOG_TAIL_BYTES))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(f"  {line}" for line in lines[-LOG_TAIL_LINES:])
