@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from checker.history import Event
 from workloads.combinators import sequence
-from workloads.generator import PENDING, Answer, Context, Generator, Op, sooner
+from workloads.generator import PENDING, Answer, Context, Generator, Op, Wait, sooner
 
 
 def each_thread(threads: Sequence[int], make: Callable[[int], Generator]) -> Generator:
@@ -44,15 +44,18 @@ def groups(parts: Sequence[tuple[Sequence[int], Generator]]) -> Generator:
     """Generators side by side, each on threads of its own; no thread may be in two groups."""
     members = tuple(frozenset(threads) for threads, _ in parts)
     group_of = {thread: group for group, threads in enumerate(members) for thread in threads}
-    return _Groups(members, group_of, dict(enumerate(generator for _, generator in parts)))
+    return _Groups(members, group_of, {group: (generator, None) for group, (_, generator) in enumerate(parts)})
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
+    """`running` has the generators that are not over, by group, each with the answer that still stands if it was to
+    wait. With one thread in the group nothing but an event of that thread, or the time that it named, can change such
+    an answer, so it is not asked for again: what an op costs does not grow with the clients that hold or pause."""
+
     members: tuple[frozenset[int], ...]
     group_of: Mapping[int, int]
-    #: The generators that are not over, by group.
-    running: Mapping[int, Generator]
+    running: Mapping[int, tuple[Generator, Wait | None]]
 
     def op(self, ctx: Context) -> Answer:
         running = dict(self.running)
@@ -63,14 +66,19 @@ class _Groups:
             if group is None or group in asked or group not in running:
                 continue
             asked.add(group)
-            answer, after = running[group].op(self._view(ctx, group, thread))
+            generator, standing = running[group]
+            if standing is not None and (standing.until_ns is None or ctx.time < standing.until_ns):
+                wait = sooner(wait, standing)
+                continue
+            answer, after = generator.op(self._view(ctx, group, thread))
             if answer is None:
                 del running[group]
-                continue
-            running[group] = after
-            if isinstance(answer, Op):
+            elif isinstance(answer, Op):
+                running[group] = after, None
                 return answer, _Groups(self.members, self.group_of, running)
-            wait = sooner(wait, answer)
+            else:
+                running[group] = after, answer if len(self.members[group]) == 1 else None
+                wait = sooner(wait, answer)
         return (wait if running else None), _Groups(self.members, self.group_of, running)
 
     def update(self, ctx: Context, event: Event) -> Generator:
@@ -78,8 +86,8 @@ class _Groups:
         group = None if thread is None else self.group_of.get(thread)
         if thread is None or group is None or group not in self.running:
             return self
-        updated = self.running[group].update(self._view(ctx, group, thread), event)
-        return _Groups(self.members, self.group_of, {**self.running, group: updated})
+        updated = self.running[group][0].update(self._view(ctx, group, thread), event)
+        return _Groups(self.members, self.group_of, {**self.running, group: (updated, None)})
 
     def _view(self, ctx: Context, group: int, thread: int) -> Context:
         members = self.members[group]
