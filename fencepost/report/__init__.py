@@ -61,7 +61,7 @@ def render(events: Sequence[Event], results: Mapping[str, Any], about: About) ->
         about=about,
         verdict=VERDICTS.get(str(results.get("verdict")), VERDICTS["unknown"]),
         verdicts=VERDICTS,
-        claims=_claims(results, {event.index: event for event in events}, calls),
+        claims=_claims(results, {event.index: event for event in events}),
         coverage=_coverage(results, about.minimums),
         operations=results.get("operations") or {},
         calls=len(calls),
@@ -128,14 +128,7 @@ def _embedded(data: Any) -> Markup:
     return Markup(text)
 
 
-def _claims(
-    results: Mapping[str, Any], by_index: Mapping[int, Event], calls: Sequence[Call]
-) -> list[dict[str, Any]]:
-    partner: dict[int, Event] = {}
-    for call in calls:
-        if call.completion is not None:
-            partner[call.invoke.index] = call.completion
-            partner[call.completion.index] = call.invoke
+def _claims(results: Mapping[str, Any], by_index: Mapping[int, Event]) -> list[dict[str, Any]]:
     rows = []
     for name, claim in (results.get("claims") or {}).items():
         findings = claim.get("findings") or []
@@ -144,76 +137,55 @@ def _claims(
                 "name": name,
                 "says": CLAIMS.get(name, ""),
                 "verdict": VERDICTS.get(str(claim.get("verdict")), VERDICTS["unknown"]),
-                "numbers": {key: value for key, value in claim.items() if key not in ("verdict", "findings")},
-                "total": len(findings),
-                "findings": [_finding(finding, by_index, partner) for finding in findings[:FINDINGS_MAX]],
+                "numbers": {key: _number(value) for key, value in (claim.get("numbers") or {}).items()},
+                "more": max(0, len(findings) - FINDINGS_MAX),
+                "findings": [_finding(finding, by_index) for finding in findings[:FINDINGS_MAX]],
             }
         )
     return rows
 
 
-def _finding(finding: Any, by_index: Mapping[int, Event], partner: Mapping[int, Event]) -> dict[str, Any]:
-    if not isinstance(finding, Mapping):
-        return {"message": str(finding), "operations": [], "more": 0, "rest": {}}
-    indices = _indices(finding.get("operations"))
-    operations = []
-    for index in indices[:OPERATIONS_MAX]:
-        event = by_index.get(index)
-        if event is None:
-            continue
-        other = partner.get(index)
-        invoke, completion = (event, other) if event.type == "invoke" else (other or event, event if other else None)
-        operations.append(_operation(invoke, completion))
-    rest = {name: value for name, value in finding.items() if name not in ("claim", "message", "operations")}
+def _finding(finding: Mapping[str, Any], by_index: Mapping[int, Event]) -> dict[str, Any]:
+    first, _, rest = str(finding.get("message", "")).partition("\n")
+    operations = finding.get("operations") or []
     return {
-        "message": str(finding.get("message", "")),
-        "operations": operations,
-        "more": max(0, len(indices) - OPERATIONS_MAX),
-        "rest": {name: series.words(value) for name, value in rest.items() if value not in (None, [], {}, "")},
+        "message": first,
+        "rest": rest,
+        "verdict": str(finding.get("verdict", "unknown")),
+        "operations": [_operation(operation, by_index) for operation in operations[:OPERATIONS_MAX]],
+        "more": max(0, len(operations) - OPERATIONS_MAX),
+        "faults": [f"{fault.get('kind')} of {series.words(fault.get('targets') or [])}" for fault in finding["faults"]]
+        if finding.get("faults")
+        else [],
     }
 
 
-def _operation(invoke: Event, completion: Event | None) -> dict[str, Any]:
-    answer = ""
-    if completion is not None and completion is not invoke:
-        answer = " ".join(part for part in (series.words(completion.value or {}), completion.error or "") if part)
+def _operation(operation: Mapping[str, Any], by_index: Mapping[int, Event]) -> dict[str, Any]:
+    """A cited operation, with what it asked and was answered if the history is at hand."""
+    end = operation.get("end")
+    invoke, completion = by_index.get(operation.get("index", -1)), by_index.get(-1 if end is None else end)
     return {
-        "index": invoke.index,
-        "start": invoke.time,
-        "end": None if completion is None or completion is invoke else completion.time,
-        "process": invoke.process,
-        "node": invoke.node or (completion.node if completion else None) or "",
-        "f": invoke.f,
-        "key": "" if invoke.key is None else invoke.key,
-        "asked": series.words(invoke.value or {}),
-        "ending": "open" if completion is None and invoke.type == "invoke" else (completion or invoke).type,
-        "answer": answer,
+        **operation,
+        "asked": series.words(invoke.value or {}) if invoke else "",
+        "answer": series.words(completion.value or {}) if completion else "",
+        "type": "open" if end is None else operation.get("type"),
     }
 
 
-def _indices(operations: Any) -> list[int]:
-    """The events that a finding names, each call once: as indices, or as objects that hold one."""
-    indices: list[int] = []
-    for operation in operations or []:
-        index = operation.get("index", operation.get("invoke")) if isinstance(operation, Mapping) else operation
-        if isinstance(index, Mapping):
-            index = index.get("index")
-        if isinstance(index, int) and index not in indices:
-            indices.append(index)
-    return indices
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
 
 
 def _named(results: Mapping[str, Any]) -> set[tuple[str, int]]:
     """The (key, token) that the findings of violated claims name."""
-    named: set[tuple[str, int]] = set()
-    for claim in (results.get("claims") or {}).values():
-        if claim.get("verdict") != "invalid":
-            continue
-        for finding in claim.get("findings") or []:
-            if isinstance(finding, Mapping) and isinstance(finding.get("key"), str):
-                tokens = finding.get("tokens") or []
-                named |= {(finding["key"], token) for token in tokens if isinstance(token, int)}
-    return named
+    return {
+        (operation["key"], operation["token"])
+        for claim in (results.get("claims") or {}).values()
+        for finding in claim.get("findings") or []
+        if finding.get("verdict") == "invalid"
+        for operation in finding.get("operations") or []
+        if operation.get("key") is not None and operation.get("token") is not None
+    }
 
 
 def _coverage(results: Mapping[str, Any], minimums: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -237,6 +209,6 @@ def _milliseconds(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.01 else "0"
 
 
-def _clock(nanoseconds: int | None) -> str:
-    return "–" if nanoseconds is None else f"{nanoseconds / 1e9:.3f} s"
+def _clock(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.3f} s"
 

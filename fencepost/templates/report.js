@@ -9,7 +9,7 @@
   const view = { from: 0, to: END };
   const ENDINGS = ["ok", "fail", "info"];
   const KINDS = ["partition", "kill", "pause", "clock", "disk", "network"];
-  const HUES = [262, 222, 200, 36, 120, 320, 90, 180, 290, 60];
+  const HUES = [262, 24, 200, 48, 120, 320, 90, 180, 290, 60];
   const $ = (id) => document.getElementById(id);
   const section = $("plots"), tooltip = $("tooltip"), cursor = $("cursor"), brush = $("brush");
 
@@ -32,13 +32,8 @@
   const lanes = data.lanes.map((lane) => {
     const start = accumulate(lane.start), token = accumulate(lane.token), index = accumulate(lane.index);
     const grants = start.map((us, i) => ({ start: us / 1000, end: (us + lane.end[i]) / 1000, believed: (us + lane.end[i] + lane.believed[i]) / 1000, invoked: (us - lane.invoked[i]) / 1000, token: token[i], index: index[i], process: lane.process[i], node: data.nodes[lane.node[i]], row: lane.row[i], red: lane.red[i], released: data.endings[lane.released[i]] }));
-    return { key: lane.key, rows: lane.rows, grants, longest: Math.max(0, ...sampleMax(grants)) };
+    return { key: lane.key, rows: lane.rows, grants, longest: grants.reduce((most, grant) => Math.max(most, grant.believed - grant.start), 0) };
   });
-  function sampleMax(grants) {
-    let longest = 0;
-    for (const grant of grants) longest = Math.max(longest, grant.believed - grant.start);
-    return [longest];
-  }
   const faultKinds = [...new Set(data.faults.map((fault) => fault.kind))];
 
   // Scales and small helpers -------------------------------------------------------------------------------------
@@ -69,6 +64,8 @@
   const precise = (ms) => (ms / 1000).toFixed(3) + " s";
   const duration = (ms) => (ms >= 1000 ? (ms / 1000).toPrecision(3) + " s" : ms >= 0.01 ? ms.toPrecision(3) + " ms" : (ms * 1000).toFixed(0) + " µs");
   const number = (value) => value.toLocaleString("en");
+  // The longest of some wordings that fits as a whole.
+  const fits = (context, wordings, width) => wordings.find((text) => context.measureText(text).width <= width);
   function fit(context, text, width) {
     if (context.measureText(text).width <= width) return text;
     while (text.length > 1 && context.measureText(text + "…").width > width) text = text.slice(0, -1);
@@ -126,17 +123,15 @@
     context.fillText(fit(context, text, LEFT - 14), 0, middle);
   }
 
-  function bar(context, from, to, top, height, colour, text, ink) {
+  function bar(context, from, to, top, height, colour, wordings, ink, whole = false) {
     const width = Math.max(to - from, 1.2);
     context.fillStyle = colour; context.beginPath();
     if (width > 5) context.roundRect(from, top, width, height, 3); else context.rect(from, top, width, height);
     context.fill();
     const shownFrom = Math.max(from, LEFT), room = Math.min(to, context.canvas.clientWidth - RIGHT) - shownFrom - 8;
-    if (text && room > 22) {
-      context.fillStyle = ink; context.textAlign = "left";
-      const fitting = fit(context, text, room);
-      if (fitting.length > 2) context.fillText(fitting, shownFrom + 5, top + height / 2 + 0.5);
-    }
+    if (room < 10) return;
+    const text = fits(context, wordings, room) ?? (whole || room < 30 ? "" : fit(context, wordings[0], room));
+    context.fillStyle = ink; context.textAlign = "left"; context.fillText(text, shownFrom + 5, top + height / 2 + 0.5);
   }
 
   // Panels: each knows its height, draws itself, and says what is under the mouse ---------------------------------
@@ -154,14 +149,18 @@
       clipped(context, width, height - AXIS, () => {
         for (const fault of data.faults) {
           const skipped = fault.state === "skipped", row = faultKinds.indexOf(fault.kind);
-          bar(context, x(fault.start, width), x(fault.end, width), row * LANE + 3, LANE - 6, kindColour(fault.kind, skipped ? 0.25 : theme.dark ? 0.45 : 0.32), fault.targets, theme.ink);
+          bar(context, x(fault.start, width), x(fault.end, width), row * LANE + 3, LANE - 6, kindColour(fault.kind, skipped ? 0.25 : theme.dark ? 0.45 : 0.32), [fault.targets], theme.ink);
         }
         data.leaders.forEach((leader, i) => {
           const until = i + 1 < data.leaders.length ? data.leaders[i + 1].time : END;
-          bar(context, x(leader.time, width) + 0.5, x(until, width) - 0.5, faultKinds.length * LANE + 3, LANE - 6, nodeColour(leader.node), `${leader.node} · term ${leader.term}`, theme["bar-ink"]);
+          bar(context, x(leader.time, width) + 0.5, x(until, width) - 0.5, faultKinds.length * LANE + 3, LANE - 6, nodeColour(leader.node), [`${leader.node} · term ${leader.term}`, leader.node], theme["bar-ink"]);
         });
         context.fillStyle = theme.soft; context.textAlign = "left";
-        for (const phase of data.phases) if (phase.name !== "end" && phase.time > 0.005 * END) context.fillText(phase.name, x(phase.time, width) + 4, this.rows * LANE + 8);
+        const shown = data.phases.filter((phase) => phase.name !== "end" && phase.time > 0.005 * END);
+        shown.forEach((phase, i) => {
+          const from = x(phase.time, width) + 4, until = i + 1 < shown.length ? x(shown[i + 1].time, width) : width - RIGHT;
+          context.fillText(fit(context, phase.name, until - from - 2), from, this.rows * LANE + 8);
+        });
       });
     },
     at(px, py, width) {
@@ -199,7 +198,7 @@
           const top = tops[i] + grant.row * rowHeight + 1, inner = rowHeight - 2, end = x(grant.end, width);
           if (grant.believed > grant.end) { context.fillStyle = red ? theme.red : theme.soft; context.fillRect(end, top + inner / 2 - 1, x(grant.believed, width) - end, 2); }
           const process = data.processes[grant.process];
-          bar(context, x(grant.start, width), end, top, inner, red ? theme.red : `hsl(${hueOf(grant.process)} ${theme["bar-saturation"]} ${theme["bar-light"]})`, `#${grant.token} · ${process}`, red ? "#fff" : theme["bar-ink"]);
+          bar(context, x(grant.start, width), end, top, inner, red ? theme.red : `hsl(${hueOf(grant.process)} ${theme["bar-saturation"]} ${theme["bar-light"]})`, [`#${grant.token} · ${process}`, `#${grant.token}`], red ? "#fff" : theme["bar-ink"], true);
         }
       }));
     },
@@ -415,7 +414,7 @@
   });
   for (const button of document.querySelectorAll(".show")) button.addEventListener("click", () => {
     const rows = [...button.closest("details").querySelectorAll("tr[data-from]")];
-    const from = Math.min(...rows.map((row) => row.dataset.from / 1e6)), to = Math.max(...rows.map((row) => row.dataset.to / 1e6)), margin = Math.max((to - from) * 0.25, 5);
+    const from = Math.min(...rows.map((row) => row.dataset.from * 1e3)), to = Math.max(...rows.map((row) => row.dataset.to * 1e3)), margin = Math.max((to - from) * 0.25, 5);
     show(Math.max(0, from - margin), Math.min(END, to + margin));
     section.scrollIntoView({ behavior: "smooth" });
   });

@@ -92,7 +92,7 @@ def chaos(
         token += 1
         hold = step * (0.4 + rng.random())
         script.call(now, took, process, "acquire", _asked(), "ok", {"token": token}, key=key)
-        if violate and token % 97 == 0:
+        if violate and token % 397 == 0:
             token += 1
             other = (process + 1) % clients
             script.call(now + took + hold * 0.2, took, other, "acquire", _asked(), "ok", {"token": token}, key=key)
