@@ -1,0 +1,42 @@
+"""Mutants that grant, or answer, too early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cluster.node.commands import Granted
+from cluster.node.core import Core
+from cluster.node.protocol import Answer, Refused
+from cluster.node.steward import Caller, Steward
+
+
+class EveryNodeGrants(Core):
+    """Nobody else is asked: each node is a cluster of its own."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**(parts | {"others": ()}))
+
+
+class GrantBeforeCommit(Core):
+    class steward_type(Steward):  # noqa: N801
+        def _grant(self, now: int, key: str, lease_ms: int, caller: Caller) -> None:
+            super()._grant(now, key, lease_ms, caller)
+            del self._grants[self.raft.log.last_index]
+            entry = self.raft.log.between(self.raft.log.last_index, self.raft.log.last_index)[0]
+            self._granted(now, caller, entry, Granted(self.projected.last_token))
+
+
+class HeldFromMemory(Core):
+    class steward_type(Steward):  # noqa: N801
+        def _refuse(self, caller: Caller, error: str) -> None:
+            if error == "held":
+                self._answer(caller, Refused(caller.id, error))
+            else:
+                super()._refuse(caller, error)
+
+
+class ReadsWithoutQuorum(Core):
+    class steward_type(Steward):  # noqa: N801
+        def _read(self, caller: Caller, index: int, answer: Callable[[], Answer]) -> None:
+            self._answer(caller, answer())

@@ -1,0 +1,3 @@
+from cluster.node.cli import main
+
+main()

@@ -1,0 +1,211 @@
+"""The console script `lockd`: run a node, and use a lock from the shell.
+
+Exit codes: 0 done · 1 refused (held, not held, no leader) · 2 unknown: it may have taken effect, or may still ·
+254 bad arguments · 255 the node can't be reached, or had to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from cluster.node.client import Client, Reply, connect
+from cluster.node.core import Core
+from cluster.node.server import Config, NodeFailedError, Server
+from cluster.node.storage import Storage, StorageError
+
+T = TypeVar("T")
+
+EXIT_REFUSED, EXIT_UNKNOWN, EXIT_USAGE, EXIT_FAILED = 1, 2, 254, 255
+
+NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
+app = typer.Typer(
+    name="lockd", help="A replicated lock service with leases and fencing tokens.", add_completion=False,
+    no_args_is_help=True, pretty_exceptions_enable=False,
+)  # fmt: skip
+
+
+def address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise typer.BadParameter(f"{text!r} is no HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def milliseconds(text: str) -> int:
+    match = DURATION.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no duration; write 10s, 500ms, 2m or 1h")
+    return round(float(match[1]) * UNIT_MS[match[2]])
+
+
+def node_id(text: str) -> str:
+    if NODE_ID.fullmatch(text) is None:
+        raise typer.BadParameter(f"{text!r} is no node name: 1 to 32 letters, digits, '.', '_' or '-'")
+    return text
+
+
+def peer_addresses(texts: list[str]) -> dict[str, tuple[str, int]]:
+    peers: dict[str, tuple[str, int]] = {}
+    for text in texts:
+        name, equals, at = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is no NAME=HOST:PORT")
+        if name in peers:
+            raise typer.BadParameter(f"peer {name} is given twice")
+        peers[node_id(name)] = address(at)
+    return peers
+
+
+Node = Annotated[str, typer.Option("--node", metavar="HOST:PORT", envvar="LOCKD_NODE", help="The node to ask.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Timeout = Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for an answer.")]
+
+
+def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage]) -> None:
+    """Add the command that runs a node, built from these types."""
+
+    @to.command()
+    def serve(
+        id: Annotated[str, typer.Option(metavar="NAME", help="This node's name.")],
+        listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients and peers connect.")],
+        data: Annotated[Path, typer.Option(metavar="DIR", help="This node's own data folder.", file_okay=False)],
+        peer: Annotated[
+            list[str] | None, typer.Option(metavar="NAME=HOST:PORT", help="Each other node of the cluster.")
+        ] = None,
+        log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    ) -> None:
+        """Run a node in the foreground, until SIGTERM."""
+        level = logging.getLevelNamesMapping().get(log_level.upper())
+        if level is None:
+            raise typer.BadParameter(f"{log_level!r} is no log level; use debug, info, warning or error")
+        logging.basicConfig(
+            level=level, stream=sys.stderr, format="%(asctime)s.%(msecs)03d %(levelname)s %(message)s",
+            datefmt="%Y-%m-%dT%H:%M:%S",
+        )  # fmt: skip
+        host, port = address(listen)
+        peers = peer_addresses(peer or [])
+        if node_id(id) in peers:
+            raise typer.BadParameter(f"--peer names this very node, {id}; name only the others")
+        config = Config(id, host, port, peers, data)
+        try:
+            server = Server(config, core_type=core_type, storage_type=storage_type)
+            asyncio.run(server.run())
+        except (StorageError, NodeFailedError) as error:
+            _fail(str(error))
+        except OSError as error:
+            _fail(f"cannot listen on {listen}: {error.strerror or error}; is another node running there?")
+
+
+@app.command()
+def acquire(
+    key: str,
+    lease: Annotated[str, typer.Option(metavar="DURATION", help="How long the lock lasts at most.")],
+    node: Node = "127.0.0.1:7420",
+    wait: Annotated[str, typer.Option(metavar="DURATION", help="How long to queue for it.")] = "0s",
+    timeout: Timeout = "5s",
+    as_json: Json = False,
+) -> None:
+    """Acquire KEY and print the fencing token."""
+    lease_ms, wait_ms = milliseconds(lease), milliseconds(wait)
+    reply = _ask(node, timeout, lambda client: client.acquire(key, lease_ms, wait_ms))
+    _print_reply(reply, as_json, f"{reply.token}", token=reply.token)
+
+
+@app.command()
+def release(
+    key: str, token: int, node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json = False
+) -> None:
+    """Release KEY, held under TOKEN."""
+    reply = _ask(node, timeout, lambda client: client.release(key, token))
+    _print_reply(reply, as_json, "released")
+
+
+@app.command()
+def inspect(
+    key: str,
+    node: Node = "127.0.0.1:7420",
+    local: Annotated[bool, typer.Option(help="What this node knows, which may be old.")] = False,
+    timeout: Timeout = "5s",
+    as_json: Json = False,
+) -> None:
+    """Print the token that holds KEY, or that it is free."""
+    reply = _ask(node, timeout, lambda client: client.inspect(key, local=local))
+    held = "free" if reply.token is None else f"held under token {reply.token}"
+    _print_reply(reply, as_json, held + (" (as this node knows it)" if local else ""), token=reply.token, local=local)
+
+
+@app.command()
+def status(node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json = False) -> None:
+    """Print what a node knows of itself."""
+    found = _ask(node, timeout, lambda client: client.status())
+    if as_json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name:12} {value}")
+
+
+def _ask(node: str, timeout: str, call: Callable[[Client], Awaitable[T]]) -> T:
+    host, port = address(node)
+    timeout_s = milliseconds(timeout) / 1000
+
+    async def ask() -> T:
+        client = await connect(host, port, timeout_s=timeout_s)
+        try:
+            return await call(client)
+        finally:
+            await client.close()
+
+    try:
+        return asyncio.run(ask())
+    except OSError as error:
+        _fail(f"no answer from {node}: {error or 'timed out'}; is a node running there? (--node, or LOCKD_NODE)")
+
+
+def _print_reply(reply: Reply, as_json: bool, done: str, **fields: Any) -> None:
+    if as_json:
+        known = {"outcome": reply.type, "error": reply.error, "leader": reply.leader}
+        print(json.dumps({name: value for name, value in known.items() if value is not None} | fields))
+    elif reply.type == "ok":
+        print(done)
+    elif reply.type == "fail":
+        print(
+            f"lockd: refused: {reply.error}" + (f" (leader: {reply.leader})" if reply.leader else ""), file=sys.stderr
+        )
+    else:
+        print(f"lockd: unknown ({reply.error}): it may have taken effect, or may still", file=sys.stderr)
+    raise typer.Exit({"ok": 0, "fail": EXIT_REFUSED, "info": EXIT_UNKNOWN}[reply.type])
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"lockd: {message}", file=sys.stderr)
+    raise typer.Exit(EXIT_FAILED)
+
+
+add_serve(app, Core, Storage)
+
+
+def main(commands: typer.Typer = app) -> NoReturn:
+    """Run the console script; a mistake in the arguments exits with 254."""
+    command = typer.main.get_command(commands)
+    try:
+        sys.exit(command.main(standalone_mode=False))
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as error:
+        if not hasattr(error, "exit_code") or not hasattr(error, "show"):
+            raise
+        error.show()
+        sys.exit(EXIT_USAGE)

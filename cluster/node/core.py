@@ -1,0 +1,300 @@
+"""The whole of a lock node but its sockets, its disk and its clock: (now, input) -> outputs.
+
+A `Core` is pure and deterministic, so the asyncio server and the simulator drive the very same code. It joins
+
+- `Raft`, which makes the log,
+- the applied `LockTable` and the `Leases` countdowns, on every node,
+- the `Steward`, while this node leads,
+- the clients' sessions at this node: requests are answered by the own steward or forwarded, once, to the leader.
+
+Every input is a method that takes the time in nanoseconds; what is due by then happens first, so that a node that was
+paused learns that it is late before it acts. After any number of inputs, `collect` gives what is to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from cluster.node.commands import Command, Expired, Grant, Granted, Noop, Released, Result
+from cluster.node.leases import Leases
+from cluster.node.locks import LockTable
+from cluster.node.protocol import (
+    Ack,
+    Answer,
+    Cancel,
+    Deliver,
+    Forward,
+    Gone,
+    GrantedTo,
+    Holder,
+    Inspect,
+    LockRequest,
+    PeerMessage,
+    Refused,
+    Session,
+    Unknown,
+    problem,
+)
+from cluster.node.raft import Batch, HardState, Raft, Role, Timing
+from cluster.node.raftlog import Entry, RaftLog
+from cluster.node.steward import Steward
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One log entry and what applying it did; the same on every node."""
+
+    index: int
+    command: Command
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What is to be done. `after_persist` goes out only when `persist`, and every batch before it, is on disk; the
+    rest goes out at once. `answers` are for this node's own clients, by session number."""
+
+    persist: Batch | None
+    now: list[tuple[str, PeerMessage]]
+    after_persist: list[tuple[str, PeerMessage]]
+    answers: list[tuple[int, Answer]]
+    applied: list[Applied]
+
+
+@dataclass(slots=True)
+class Client:
+    """A session at this node. `asked` are the requests without a final answer, with the term of the leader asked."""
+
+    session: Session
+    asked: dict[int, int] = field(default_factory=dict)
+
+
+class Core:
+    """`others` are the other nodes' names; `incarnation` is drawn anew at every start; `draw(n)` gives a random integer
+    from 0 to n-1. `hard_state` and `entries` are what the disk has kept."""
+
+    raft_type: ClassVar[type[Raft]] = Raft
+    table_type: ClassVar[type[LockTable]] = LockTable
+    leases_type: ClassVar[type[Leases]] = Leases
+    steward_type: ClassVar[type[Steward]] = Steward
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        others: tuple[str, ...],
+        incarnation: int,
+        draw: Callable[[int], int],
+        now: int,
+        hard_state: HardState | None = None,
+        entries: Iterable[Entry] = (),
+        timing: Timing | None = None,
+    ) -> None:
+        self.id = id
+        self.incarnation = incarnation
+        self.raft = self.raft_type(
+            id, others, draw, now, timing or Timing(), hard_state or HardState(0, None), RaftLog(entries)
+        )
+        self.table = self.table_type()
+        self.leases = self.leases_type()
+        self.steward: Steward | None = None
+        self.applied = 0
+        self.counters = {"grants": 0, "releases": 0, "expiries": 0, "ghosts": 0, "elections": 0}
+        self._steward_term = 0
+        self._term_seen = 0
+        self._clients: dict[int, Client] = {}
+        self._sends: list[tuple[str, PeerMessage]] = []
+        self._answers: list[tuple[int, Answer]] = []
+
+    # ---- inputs
+
+    def tick(self, now: int) -> None:
+        if now >= self.raft.deadline():
+            self.raft.tick(now)
+            self._follow_role()
+        if self.steward is not None:
+            self.steward.tick(now)
+
+    def receive(self, now: int, sender: str, message: PeerMessage) -> None:
+        """A message of another node."""
+        self.tick(now)
+        match message:
+            case Forward():
+                self._on_forward(now, sender, message)
+            case Gone():
+                if self.steward is not None and message.session.node == sender:
+                    self.steward.gone(now, message.session)
+            case Deliver():
+                self._on_deliver(message)
+                if isinstance(message.answer, GrantedTo) and not self._knows(message.session):
+                    self._sends.append((sender, Gone(message.session)))
+            case _:
+                self.raft.receive(now, sender, message)
+                self._follow_role()
+
+    def persisted(self, now: int, batch: Batch) -> None:
+        """`batch`, and every batch before it, is on disk."""
+        self.raft.persisted(now, batch)
+        self._follow_role()
+
+    def request(self, now: int, number: int, request: LockRequest) -> None:
+        """A request of this node's own client `number`; unknown numbers begin a session."""
+        self.tick(now)
+        client = self._clients.setdefault(number, Client(Session(self.id, self.incarnation, number)))
+        trouble = problem(request)
+        if trouble is not None:
+            self._answers.append((number, Refused(request.id, f"bad-request: {trouble}")))
+        elif isinstance(request, Inspect) and request.local:
+            self._answers.append((number, Holder(request.id, self.table.holder(request.key), local=True)))
+        elif isinstance(request, Ack) and request.id not in client.asked:
+            self._answers.append((number, Unknown(request.id, "the acquire has been answered otherwise")))
+        elif isinstance(request, Cancel) and request.id not in client.asked:
+            pass  # its final answer is on the way
+        elif self.steward is not None:
+            self._note_asked(client, request)
+            self.steward.request(now, client.session, request)
+        elif not getattr(request, "forward", True):
+            self._answers.append((number, Refused(request.id, "not-leader", self.raft.leader)))
+        elif self.raft.leader is None:
+            self._answers.append((number, Refused(request.id, "no-leader")))
+        else:
+            self._note_asked(client, request)
+            self._sends.append((self.raft.leader, Forward(client.session, request)))
+
+    def gone(self, now: int, number: int) -> None:
+        """The client's connection has ended."""
+        self.tick(now)
+        client = self._clients.pop(number, None)
+        if client is None:
+            return
+        if self.steward is not None:
+            self.steward.gone(now, client.session)
+        elif self.raft.leader is not None:
+            self._sends.append((self.raft.leader, Gone(client.session)))
+
+    # ---- outputs
+
+    def collect(self, now: int) -> Outputs:
+        applied = [self._apply(entry, now) for entry in self.raft.take_committed()]
+        if self.steward is not None:
+            self._route(self.steward.take_answers())
+        raft = self.raft.collect()
+        outputs = Outputs(raft.persist, [*raft.now, *self._sends], list(raft.after_persist), self._answers, applied)
+        self._sends, self._answers = [], []
+        return outputs
+
+    def deadline(self) -> int:
+        """When `tick` is due next, in ns."""
+        deadline = self.raft.deadline()
+        waiting = self.steward.deadline() if self.steward is not None else None
+        return deadline if waiting is None else min(deadline, waiting)
+
+    def status(self) -> Mapping[str, Any]:
+        """What this node knows of itself; nothing here is agreed upon."""
+        return {
+            "id": self.id,
+            "incarnation": self.incarnation,
+            "term": self.raft.term,
+            "role": self.raft.role.value,
+            "leader": self.raft.leader,
+            "commit": self.raft.commit,
+            "applied": self.applied,
+            "last": self.raft.log.last_index,
+            "held": len(self.table.held),
+            "waiters": self.steward.waiting() if self.steward is not None else 0,
+            "counters": dict(self.counters),
+        }
+
+    # ---- applying
+
+    def _apply(self, entry: Entry, now: int) -> Applied:
+        held_before = None if isinstance(entry.command, Noop) else self.table.holder(entry.command.key)
+        result = self.table.apply(entry.command)
+        self.applied = entry.index
+        self._count_down(entry.command, held_before, result, now)
+        if self.steward is not None:
+            self.steward.applied(now, entry, result)
+        return Applied(entry.index, entry.command, result)
+
+    def _count_down(self, command: Command, held_before: int | None, result: Result, now: int) -> None:
+        match command, result:
+            case Grant(key, lease_ms), Granted(token):
+                self.counters["grants"] += 1
+                self.leases.start(key, token, lease_ms, now)
+                return
+            case _, Released():
+                self.counters["releases"] += 1
+            case _, Expired(existed=True):
+                self.counters["expiries"] += 1
+            case _:
+                return
+        if held_before is not None:
+            self.leases.end(held_before)
+
+    # ---- leadership
+
+    def _follow_role(self) -> None:
+        """Take the steward's desk, or leave it, as Raft decided; and give up on a leader that was replaced."""
+        leads = self.raft.role is Role.LEADER
+        if self.steward is not None and (not leads or self._steward_term != self.raft.term):
+            self._route(self.steward.resign())
+            self.steward = None
+        if leads and self.steward is None:
+            self.counters["elections"] += 1
+            self._steward_term = self.raft.term
+            self.steward = self.steward_type.take_over(self.raft, self.table, self.leases, self.counters, self.applied)
+        self._give_up_on_old_leaders()
+
+    # ---- sessions
+
+    def _note_asked(self, client: Client, request: LockRequest) -> None:
+        client.asked.setdefault(request.id, self.raft.term)
+
+    def _on_forward(self, now: int, sender: str, forward: Forward) -> None:
+        session, request = forward.session, forward.request
+        if session.node != sender:
+            return
+        if self.steward is not None:
+            self.steward.request(now, session, request)
+        else:
+            answer = (
+                Unknown(request.id, "leader-changed")
+                if isinstance(request, Ack)
+                else Refused(request.id, "not-leader", self.raft.leader)
+            )
+            self._sends.append((sender, Deliver(session, answer)))
+
+    def _route(self, answers: Iterable[tuple[Session, Answer]]) -> None:
+        for session, answer in answers:
+            if session.node == self.id:
+                self._on_deliver(Deliver(session, answer))
+            else:
+                self._sends.append((session.node, Deliver(session, answer)))
+
+    def _knows(self, session: Session) -> bool:
+        client = self._clients.get(session.number)
+        return client is not None and client.session == session
+
+    def _on_deliver(self, deliver: Deliver) -> None:
+        """Pass an answer on to the client, if it is still there and still waits for one."""
+        answer = deliver.answer
+        if not self._knows(deliver.session):
+            return
+        client = self._clients[deliver.session.number]
+        if answer.id not in client.asked:
+            return
+        if not isinstance(answer, GrantedTo):
+            del client.asked[answer.id]
+        self._answers.append((deliver.session.number, answer))
+
+    def _give_up_on_old_leaders(self) -> None:
+        """A request that went to a leader of an earlier term may or may not have come into the log."""
+        if self._term_seen == self.raft.term:
+            return
+        self._term_seen = self.raft.term
+        for number, client in self._clients.items():
+            for id in [id for id, term in client.asked.items() if term != self.raft.term]:
+                del client.asked[id]
+                self._answers.append((number, Unknown(id, "leader-changed")))

@@ -1,0 +1,289 @@
+"""The shell around the core: sockets, the disk's thread, the clock.
+
+Whatever arrives goes to the core at once; what the core wants done is collected once for everything that arrived in
+the same turn of the event loop. That is where appends, read rounds and fsyncs are batched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from cluster.node.core import Core
+from cluster.node.disk import Disk, Written
+from cluster.node.protocol import (
+    Ack,
+    Acquire,
+    Cancel,
+    Hello,
+    Inspect,
+    PeerMessage,
+    Ping,
+    Pong,
+    Refused,
+    ReleaseToken,
+    StatusReply,
+    StatusRequest,
+    ToClient,
+    ToNode,
+)
+from cluster.node.storage import Storage
+from cluster.node.transport import PeerLink, tune
+from cluster.node.wire import FrameError, FrameReader, frame
+
+log = logging.getLogger("lockd")
+
+#: Answers that a client doesn't read; beyond it the connection is closed.
+UNREAD_BYTES_MAX = 1 << 20
+
+_decoder = msgspec.msgpack.Decoder(ToNode)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How one node is run. `peers` maps the other nodes' names to the addresses under which this one reaches them."""
+
+    id: str
+    host: str
+    port: int
+    peers: Mapping[str, tuple[str, int]]
+    data: Path
+
+
+class NodeFailedError(Exception):
+    """The node had to stop: it says why."""
+
+
+class Connection(asyncio.Protocol):
+    """What comes in: a client, or a peer that says Hello first and is then only listened to."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        self._server = server
+        self._number = number
+        self._frames = FrameReader()
+        self._peer: str | None = None
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        tune(transport)
+        self._server.connections[self._number] = self
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.pop(self._number, None)
+        if self._peer is None:
+            self._server.client_gone(self._number)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._frames.feed(data):
+                self._take(_decoder.decode(body))
+        except (FrameError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._refuse(str(error))
+
+    def send(self, message: ToClient) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(frame(message))
+        if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self._transport.abort()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def _take(self, message: ToNode) -> None:
+        if self._transport.is_closing():
+            return
+        match message:
+            case Ping():
+                self.send(Pong())
+            case StatusRequest():
+                self.send(StatusReply(message.id, dict(self._server.core.status())))
+            case Hello():
+                self._greet(message)
+            case Acquire() | ReleaseToken() | Inspect() | Ack() | Cancel() if self._peer is None:
+                self._server.on_request(self._number, message)
+            case _ if self._peer is None:
+                self._refuse("a message between nodes on a connection that did not begin with Hello")
+            case Acquire() | ReleaseToken() | Inspect() | Ack() | Cancel():
+                self._refuse("a client's request on a connection between nodes")
+            case _:
+                self._server.on_peer_message(self._peer, message)
+
+    def _greet(self, hello: Hello) -> None:
+        config = self._server.config
+        members = {config.id, *config.peers}
+        if hello.node not in config.peers or set(hello.cluster) != members:
+            self._refuse(f"node {hello.node} of {sorted(hello.cluster)} is no peer of {config.id} of {sorted(members)}")
+        else:
+            self._peer = hello.node
+
+    def _refuse(self, why: str) -> None:
+        log.warning("connection=%d event=refused reason=%r", self._number, why)
+        self.send(Refused(0, f"bad-request: {why}"))
+        self._transport.close()
+
+
+class Server:
+    """One node, from start to stop. `clock` is in nanoseconds, monotonic."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        core_type: type[Core] = Core,
+        storage_type: type[Storage] = Storage,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Recovers the node from its data folder. Raises StorageError."""
+        self.config = config
+        self.connections: dict[int, Connection] = {}
+        self._clock = clock
+        self._storage = storage_type(config.data, config.id)
+        self.core = core_type(
+            id=config.id,
+            others=tuple(config.peers),
+            incarnation=secrets.randbits(62),
+            draw=secrets.randbelow,
+            now=clock(),
+            hard_state=self._storage.hard_state,
+            entries=self._storage.entries,
+        )
+        self._links: dict[str, PeerLink] = {}
+        self._disk: Disk
+        self._writing = 0
+        self._next_connection = 0
+        self._flush_planned = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._stop: asyncio.Future[None]
+        self._role_logged = ""
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Raises NodeFailedError when the disk fails, OSError when it can't listen."""
+        loop = asyncio.get_running_loop()
+        self._stop = loop.create_future()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._stop_with, None)
+        config = self.config
+        listener = await loop.create_server(self._connection, config.host, config.port)
+        self._disk = Disk(self._storage, self._on_written, self._on_disk_failure)
+        members = (config.id, *config.peers)
+        self._links = {
+            peer: PeerLink(config.id, members, peer, host, port) for peer, (host, port) in config.peers.items()
+        }
+        log.info(
+            "node=%s event=started listen=%s:%d term=%d last=%d torn_bytes=%d",
+            config.id, config.host, config.port, self.core.raft.term, self.core.raft.log.last_index,
+            self._storage.torn_bytes,
+        )  # fmt: skip
+        self._plan_flush()
+        try:
+            await self._stop
+        finally:
+            await self._shut_down(listener)
+
+    # ---- inputs
+
+    def on_request(self, number: int, request: Acquire | ReleaseToken | Inspect | Ack | Cancel) -> None:
+        self.core.request(self._clock(), number, request)
+        self._plan_flush()
+
+    def on_peer_message(self, peer: str, message: PeerMessage) -> None:
+        self.core.receive(self._clock(), peer, message)
+        self._plan_flush()
+
+    def client_gone(self, number: int) -> None:
+        if not self._stop.done():
+            self.core.gone(self._clock(), number)
+            self._plan_flush()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.core.tick(self._clock())
+        self._plan_flush()
+
+    def _on_written(self, items: list[Written]) -> None:
+        now = self._clock()
+        for item in items:
+            self._writing -= 1
+            if item.batch is not None:
+                self.core.persisted(now, item.batch)
+            self._send(item.sends)
+        self._plan_flush()
+
+    def _on_disk_failure(self, error: OSError) -> None:
+        self._stop_with(NodeFailedError(f"the disk failed ({error}); stopping, since what it holds is now unknown"))
+
+    # ---- outputs
+
+    def _plan_flush(self) -> None:
+        if not self._flush_planned:
+            self._flush_planned = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        if self._stop.done():
+            return
+        out = self.core.collect(self._clock())
+        self._send(out.now)
+        for number, answer in out.answers:
+            connection = self.connections.get(number)
+            if connection is not None:
+                connection.send(answer)
+        if out.persist is not None or (out.after_persist and self._writing):
+            self._writing += 1
+            self._disk.put(Written(out.persist, out.after_persist))
+        else:
+            self._send(out.after_persist)
+        self._log_role()
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ns = self.core.deadline() - self._clock()
+        self._timer = asyncio.get_running_loop().call_later(max(0, wait_ns) / 1e9, self._on_timer)
+
+    def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
+        for peer, message in messages:
+            self._links[peer].send(message)
+
+    def _log_role(self) -> None:
+        raft = self.core.raft
+        role = f"role={raft.role} term={raft.term} leader={raft.leader}"
+        if role != self._role_logged:
+            self._role_logged = role
+            log.info("node=%s event=role %s commit=%d last=%d", self.config.id, role, raft.commit, raft.log.last_index)
+
+    # ---- start and stop
+
+    def _connection(self) -> Connection:
+        self._next_connection += 1
+        return Connection(self, self._next_connection)
+
+    def _stop_with(self, error: Exception | None) -> None:
+        if self._stop.done():
+            return
+        if error is None:
+            self._stop.set_result(None)
+        else:
+            self._stop.set_exception(error)
+
+    async def _shut_down(self, listener: asyncio.Server) -> None:
+        listener.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.connections.values()):
+            connection.abort()
+        for link in self._links.values():
+            await link.close()
+        await asyncio.to_thread(self._disk.close)
+        self._storage.close()
+        log.info("node=%s event=stopped", self.config.id)

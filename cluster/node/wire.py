@@ -1,0 +1,46 @@
+"""Frames: four bytes of length, big end first, then that many bytes of MessagePack."""
+
+from __future__ import annotations
+
+import struct
+
+from cluster.node.protocol import ToClient, ToNode, encode
+
+#: The largest append that the core makes stays below a third of this.
+FRAME_BYTES_MAX = 1 << 20
+
+_LENGTH = struct.Struct(">I")
+
+
+class FrameError(Exception):
+    """The other side does not speak our protocol."""
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames; holds one frame of the largest size, and no more."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies of the frames that `data` completes. Raises FrameError on a frame that is too large."""
+        buffer = self._buffer
+        buffer += data
+        frames = []
+        start = 0
+        while len(buffer) - start >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(buffer, start)
+            if size > FRAME_BYTES_MAX:
+                raise FrameError(f"a frame of {size} bytes; the limit is {FRAME_BYTES_MAX}")
+            end = start + _LENGTH.size + size
+            if len(buffer) < end:
+                break
+            frames.append(bytes(buffer[start + _LENGTH.size : end]))
+            start = end
+        del buffer[:start]
+        return frames
+
+
+def frame(message: ToNode | ToClient) -> bytes:
+    body = encode(message)
+    return _LENGTH.pack(len(body)) + body
