@@ -2,71 +2,133 @@
 
 A history is a JSON Lines file, one event a line. Positions in it are indices, dense from 0; `time` is in
 nanoseconds of the recording harness' monotonic clock since the start of the run.
+
+Who is killed while writing leaves a last line without an end: it is dropped, with a warning. Everything else that is
+not as it should be is an error that names the line, since a checker that guesses what a line meant can be made to say
+anything. Fields that are not known are let be.
 """
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import msgspec
 
-EventType = Literal["invoke", "ok", "fail", "info"]
+from checker.events import NEMESIS, Event, EventType, HistoryError, HistoryWriter
+from checker.operations import OPEN, Operation, pair
 
-NEMESIS = "nemesis"
-
-
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of a history.
-
-    `process` is a client's number, or a name ("nemesis") for events that are no client's. `node` is the node that
-    the client is pinned to, where the recorder knows it; checkers use it for words, never for a decision.
-    """
-
-    index: int
-    time: int
-    process: int | str
-    type: EventType
-    f: str
-    key: str | None = None
-    value: dict[str, Any] | None = None
-    error: str | None = None
-    node: str | None = None
+__all__ = [
+    "NEMESIS",
+    "OPEN",
+    "Event",
+    "EventType",
+    "History",
+    "HistoryError",
+    "HistoryWriter",
+    "Operation",
+    "read",
+]
 
 
-class HistoryWriter:
-    """Appends events to a history file; the one writer that orders all events of a run.
+@dataclass(frozen=True, slots=True)
+class History:
+    """A well-formed history. `operations` are the clients', in the order of their invokes."""
 
-    Every event reaches the kernel before `append` returns, so a harness that is killed leaves a history that can
-    be checked. `clock` gives nanoseconds since the start of the run and must not go back.
-    """
+    events: Sequence[Event]
+    operations: Sequence[Operation]
+    warnings: tuple[str, ...] = ()
 
-    def __init__(self, path: Path, clock: Callable[[], int]) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._clock = clock
-        self._encoder = msgspec.json.Encoder()
-        self._next = 0
+    @classmethod
+    def of(cls, events: Iterable[Event], warnings: Sequence[str] = ()) -> History:
+        """Pair and validate. Raises HistoryError."""
+        listed = list(events)
+        if not listed:
+            raise HistoryError("the history is empty: there is nothing to check")
+        operations, odd = pair(listed)
+        return cls(listed, operations, (*warnings, *odd))
 
-    def append(
-        self,
-        process: int | str,
-        type: EventType,
-        f: str,
-        *,
-        key: str | None = None,
-        value: dict[str, Any] | None = None,
-        error: str | None = None,
-        node: str | None = None,
-    ) -> Event:
-        """Record one event and return it."""
-        event = Event(self._next, self._clock(), process, type, f, key, value, error, node)
-        line = self._encoder.encode(event) + b"\n"
-        while line:
-            line = line[os.write(self._file, line) :]
-        self._next += 1
-        return event
+    def of_nemesis(self) -> list[Event]:
+        return [event for event in self.events if event.process == NEMESIS]
 
-    def close(self) -> None:
-        os.close(self._file)
+    def by_key(self) -> dict[str, list[Operation]]:
+        """The operations of each key, in the order of their invokes; keys in alphabetical order."""
+        keys: dict[str, list[Operation]] = {}
+        for operation in self.operations:
+            of_key = keys.get(operation.key)
+            if of_key is None:
+                of_key = keys[operation.key] = []
+            of_key.append(operation)
+        return dict(sorted(keys.items()))
+
+
+def read(path: str | os.PathLike[str]) -> History:
+    """Read and validate a history file. Raises HistoryError, with the file and the line that is to blame."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise HistoryError(f"cannot be read: {error.strerror or error}", path=str(path)) from None
+    try:
+        with paused_collector():
+            events, warnings = _decode(data)
+            return History.of(events, warnings)
+    except HistoryError as error:
+        raise HistoryError(error.problem, line=error.line, path=str(path)) from None
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """No cyclic garbage collection meanwhile: what is read stays, and walking it again and again triples the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+_DECODER = msgspec.json.Decoder(Event)
+
+
+def _decode(data: bytes) -> tuple[list[Event], list[str]]:
+    whole, _, tail = data.rpartition(b"\n")
+    warnings: list[str] = []
+    count = whole.count(b"\n") + 1 if whole or data[:1] == b"\n" else 0
+    try:
+        events: list[Event] = _DECODER.decode_lines(whole)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        events = []
+    if len(events) != count:
+        events = [_decode_line(line, number) for number, line in enumerate(whole.split(b"\n"), 1)]
+    if tail:
+        try:
+            events.append(_DECODER.decode(tail))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            warnings.append(
+                f"the last line ({count + 1}) is cut after {len(tail)} bytes and was dropped: the recorder was"
+                " killed while writing it"
+            )
+    return events, warnings
+
+
+def _decode_line(line: bytes, number: int) -> Event:
+    if not line.strip():
+        raise HistoryError("the line is empty where an event is due", line=number)
+    try:
+        return _DECODER.decode(line)
+    except UnicodeDecodeError as error:
+        raise HistoryError(f"not UTF-8: {error.reason} at byte {error.start + 1}", line=number) from None
+    except msgspec.ValidationError as error:
+        raise HistoryError(f"not an event: {error}; found {_excerpt(line)}", line=number) from None
+    except msgspec.DecodeError as error:
+        raise HistoryError(f"not JSON: {error}; found {_excerpt(line)}", line=number) from None
+
+
+def _excerpt(line: bytes) -> str:
+    text = line.decode("utf-8", "replace")
+    return repr(text if len(text) <= 80 else text[:77] + "...")
