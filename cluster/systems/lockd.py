@@ -1,0 +1,121 @@
+"""Fencepost's own lock service, `lockd`, and its deliberately broken variants."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+from cluster.node import client as node_client
+from cluster.systems.base import Address, Launch, LockClient, NodeStatus, NodeUnreachable, NodeView, Outcome
+
+#: Any key does: readiness is that a linearizable read comes back, not what it says.
+READY_KEY = "fencepost-ready"
+
+
+class Lockd:
+    """`lockd`, or the mutant of it called `mutant`. Raises ValueError for a mutant that there is not."""
+
+    tokens_span_keys = True
+
+    def __init__(self, mutant: str | None = None) -> None:
+        self.mutant = mutant
+        self.name = "lockd" if mutant is None else f"lockd ({mutant})"
+        if mutant is not None:
+            from cluster import mutants  # only runs on a mutant load the mutants
+
+            if mutant not in mutants.names():
+                raise ValueError(f"no mutant {mutant!r}: there are {', '.join(mutants.names())}")
+
+    def launch(self, node: NodeView) -> Launch:
+        # -P: a folder called `cluster` where the user happens to stand must not be taken for ours.
+        program = [sys.executable, "-P", "-m"]
+        program += ["cluster.node"] if self.mutant is None else ["cluster.mutants", self.mutant]
+        peers = [part for peer, address in node.peers.items() for part in ("--peer", f"{peer}={address}")]
+        arguments = ["serve", "--id", node.id, "--listen", str(node.listen), *peers, "--data", str(node.data)]
+        root = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        return Launch([*program, *arguments], {"PYTHONPATH": path})
+
+    async def status(self, address: Address, timeout: float) -> NodeStatus:
+        try:
+            async with asyncio.timeout(timeout):
+                client = await node_client.connect(address.host, address.port, timeout_s=timeout)
+                try:
+                    says = await client.status()
+                finally:
+                    await client.close()
+        except OSError as problem:  # time-outs and broken connections
+            raise NodeUnreachable(f"{address} gave no status within {timeout:g}s: {problem!r}") from problem
+        return NodeStatus(
+            id=says["id"],
+            incarnation=says["incarnation"],
+            term=says["term"],
+            leads=says["role"] == "leader",
+            leader=says["leader"],
+            counters=says["counters"],
+        )
+
+    async def ready(self, address: Address, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        try:
+            client = await self.connect(address, timeout)
+        except NodeUnreachable:
+            return False
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                return (await client.inspect(READY_KEY)).type == "ok"
+        except TimeoutError:
+            return False
+        finally:
+            await client.close()
+
+    async def probe(self, address: Address, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                client = await node_client.connect(address.host, address.port, timeout_s=timeout)
+                try:
+                    await client.ping()
+                finally:
+                    await client.close()
+        except OSError:
+            return False
+        return True
+
+    async def connect(self, address: Address, timeout: float) -> LockClient:
+        try:
+            return LockdClient(await node_client.connect(address.host, address.port, timeout_s=timeout))
+        except OSError as problem:
+            raise NodeUnreachable(f"{address} took no connection within {timeout:g}s: {problem!r}") from problem
+
+    def version(self) -> str:
+        return f"{self.name} {metadata.version('fencepost')}"
+
+
+class LockdClient:
+    """`cluster.node.client.Client` in the testbed's terms."""
+
+    def __init__(self, client: node_client.Client) -> None:
+        self._client = client
+
+    async def acquire(self, key: str, lease_ms: int, wait_ms: int) -> Outcome:
+        reply = await self._client.acquire(key, lease_ms, wait_ms)
+        if reply.type == "ok":
+            return Outcome("ok", {"token": reply.token})
+        return Outcome(reply.type, error=reply.error)
+
+    async def release(self, key: str, token: int) -> Outcome:
+        reply = await self._client.release(key, token)
+        return Outcome(reply.type, error=reply.error)
+
+    async def inspect(self, key: str) -> Outcome:
+        reply = await self._client.inspect(key)
+        if reply.type == "ok":
+            return Outcome("ok", {"token": reply.token})
+        return Outcome(reply.type, error=reply.error)
+
+    async def close(self) -> None:
+        await self._client.close()
