@@ -1,0 +1,54 @@
+"""What a scenario is, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from checker.verdict import Results, Verdict
+from cluster.places import node_names
+from nemesis.spec import FaultSpec
+from workloads.spec import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """The verdict that a scenario is expected to get: valid, or a violation of (at least) the claims named."""
+
+    invalid: tuple[str, ...] = ()
+
+    def met_by(self, results: Results) -> bool:
+        """Whether a run with these results did what its scenario says. A valid run without the coverage that it
+        was asked for did not."""
+        if self.invalid:
+            return set(self.invalid) <= set(results.violated)
+        return results.verdict is Verdict.VALID
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One validated scenario. `path` is the file that it came from and no part of what it says."""
+
+    name: str
+    workload: WorkloadSpec
+    #: How long the clients and the nemesis go on, not counting set-up and recovery.
+    time_limit_ns: int
+    system: str = "lockd"
+    #: A deliberately broken variant of the system, by name.
+    mutant: str | None = None
+    place: str = "local"
+    nodes: int = 5
+    #: Every random choice of a run comes from it.
+    seed: int = 0
+    #: The declared bound on the rate error of any clock, as a share: 0.01 is 1%.
+    clock_error: float = 0.01
+    nemesis: tuple[FaultSpec, ...] = ()
+    checks: tuple[str, ...] = ()
+    #: Minimums that a run must reach to be accepted.
+    coverage: Mapping[str, int] = field(default_factory=dict)
+    expect: Expectation = Expectation()
+    path: Path | None = field(default=None, compare=False)
+
+    def node_names(self) -> tuple[str, ...]:
+        return node_names(self.nodes)

@@ -1,0 +1,273 @@
+"""From a YAML file to a validated scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from checker import CLAIMS, COVERAGE_KEYS
+from cluster import mutants
+from fencepost import quantities
+from fencepost.scenario.model import Expectation, Scenario
+from fencepost.scenario.rules import DEFAULT_CHECKS, complaints
+from fencepost.yaml_file import Document, Fields, Item, Wrong, choice, one_of, open_yaml
+from nemesis.spec import FAULTS, SHAPES, TARGETS, FaultSpec
+from workloads import kinds
+from workloads.spec import WorkloadSpec
+
+T = TypeVar("T")
+
+FIELDS = (
+    "name",
+    "system",
+    "mutant",
+    "place",
+    "nodes",
+    "seed",
+    "time_limit",
+    "assumptions",
+    "workload",
+    "nemesis",
+    "checks",
+    "coverage",
+    "expect",
+)
+WORKLOAD_FIELDS = ("kind", "clients", "keys", "rate", "lease", "hold", "wait", "overrun", "reads", "timeout")
+RESOURCE_FIELDS = ("write_delay",)
+FAULT_FIELDS = ("fault", "target", "shape", "cuts", "at", "every", "for")
+
+SEED_MAX = 2**63 - 1
+COUNT_MAX = 1_000_000_000
+NODES_MAX = 99
+CLIENTS_MAX = 10_000
+NAME_CHARACTERS_MAX = 100
+
+NO_CLAIMS: tuple[str, ...] = ()
+
+_A_NAME = f"a name: one line of at most {NAME_CHARACTERS_MAX} printable characters, in quotes if it looks like a number"
+
+
+def load(path: Path) -> Scenario:
+    """Read and validate a scenario file. Raises ScenarioError with every problem that was found."""
+    root = open_yaml(path, "a scenario")
+    try:
+        scenario = _scenario(root, path)
+    except Wrong as wrong:
+        root.document.complain("", wrong.found, wrong.remedy)
+        root.document.finish()
+        raise AssertionError("a file with a problem was accepted") from wrong
+    _judge(scenario, root.document)
+    return scenario
+
+
+def override(
+    scenario: Scenario,
+    *,
+    place: str | None = None,
+    seed: int | None = None,
+    nodes: int | None = None,
+    time_limit_ns: int | None = None,
+) -> Scenario:
+    """The scenario with what the command line says instead, validated anew. Raises ScenarioError."""
+    changed = replace(
+        scenario,
+        place=scenario.place if place is None else place,
+        seed=scenario.seed if seed is None else seed,
+        nodes=scenario.nodes if nodes is None else nodes,
+        time_limit_ns=scenario.time_limit_ns if time_limit_ns is None else time_limit_ns,
+    )
+    document = Document(str(scenario.path) if scenario.path else scenario.name)
+    for field, value, low, high in (("nodes", changed.nodes, 1, NODES_MAX), ("seed", changed.seed, 0, SEED_MAX)):
+        if not low <= value <= high:
+            document.complain(field, repr(value), f"a whole number from {low} to {high}")
+    if changed.time_limit_ns <= 0:
+        document.complain("time_limit", quantities.format_duration(changed.time_limit_ns), "more than 0s")
+    _judge(changed, document)
+    return changed
+
+
+def _judge(scenario: Scenario, document: Document) -> None:
+    """Add what is wrong with the scenario as a whole, except where a part of it could not be read."""
+    for complaint in complaints(scenario):
+        if not any(document.broken(field) for field in (complaint.field, *complaint.rests_on)):
+            document.complain(complaint.field, complaint.found, complaint.remedy)
+    document.finish()
+
+
+def _scenario(root: Item, path: Path) -> Scenario:
+    fields = root.fields(FIELDS)
+    workload = fields.need("workload", _workload, _STAND_IN, f"the fields {', '.join(WORKLOAD_FIELDS)}")
+    return Scenario(
+        name=fields.get("name", _name, path.stem),
+        system=fields.get("system", _text("the name of a system"), "lockd"),
+        mutant=fields.get("mutant", one_of(mutants.names()), None),
+        place=fields.get("place", _text("the name of a place"), "local"),
+        nodes=fields.get("nodes", lambda item: item.integer(1, NODES_MAX), 5),
+        seed=fields.get("seed", lambda item: item.integer(0, SEED_MAX), 0),
+        time_limit_ns=fields.need("time_limit", _duration_ns, 1, quantities.A_DURATION),
+        clock_error=fields.get("assumptions", _clock_error, 0.01),
+        workload=workload,
+        nemesis=fields.get("nemesis", lambda item: item.each("faults", _fault), ()),
+        checks=fields.get("checks", _claims, DEFAULT_CHECKS),
+        coverage=fields.get("coverage", _coverage, {}),
+        expect=fields.get("expect", _expectation, Expectation()),
+        path=path,
+    )
+
+
+#: Takes the place of a workload that could not be read while the rest of the file is.
+_STAND_IN = WorkloadSpec("mutex", 1, 1, 1.0, 1, (0, 0))
+
+
+def _workload(item: Item) -> WorkloadSpec:
+    fields = item.fields(WORKLOAD_FIELDS + RESOURCE_FIELDS)
+    kind = fields.need("kind", one_of(kinds.names()), _STAND_IN.kind, f"one of {', '.join(kinds.names())}")
+    if not item.document.broken(f"{item.path}.kind") and not kinds.uses_resource(kind):
+        for name in RESOURCE_FIELDS:
+            if name in fields:
+                remedy = f"{name} only for a kind that writes to the resource"
+                item.document.complain(f"{item.path}.{name}", f"it for the kind {kind}", remedy)
+    return WorkloadSpec(
+        kind=kind,
+        clients=_count(fields, "clients", CLIENTS_MAX),
+        keys=_count(fields, "keys", CLIENTS_MAX),
+        rate=fields.need("rate", _rate, 1.0, quantities.A_RATE),
+        lease_ms=fields.need("lease", _lease_ms, 1, quantities.A_DURATION),
+        hold_ms=fields.need("hold", _range_ms, (0, 0), quantities.A_RANGE_MS),
+        wait_ms=fields.get("wait", _duration_ms, 0),
+        overrun=fields.get("overrun", _share, 0.0),
+        reads=fields.get("reads", _share, _STAND_IN.reads),
+        timeout_ms=fields.get("timeout", _lease_ms, _STAND_IN.timeout_ms),
+        write_delay_ms=fields.get("write_delay", _range_ms, _STAND_IN.write_delay_ms),
+    )
+
+
+def _count(fields: Fields, name: str, high: int) -> int:
+    return fields.need(name, lambda item: item.integer(1, high), 1, f"a whole number from 1 to {high}")
+
+
+def _fault(item: Item) -> FaultSpec:
+    fields = item.fields(FAULT_FIELDS)
+    return FaultSpec(
+        fault=fields.need("fault", one_of(tuple(FAULTS)), "", f"one of {', '.join(FAULTS)}"),
+        target=fields.get("target", _target, None),
+        shape=fields.get("shape", one_of(tuple(SHAPES)), None),
+        at_ns=fields.get("at", _time_ns, None),
+        every_ns=fields.get("every", _duration_ns, None),
+        for_ns=fields.need("for", _duration_ns, 0, f"how long the fault lasts: {quantities.A_DURATION}"),
+        cuts=fields.get("cuts", lambda cuts: cuts.each("links, such as [n1, n2]", _cut), None),
+    )
+
+
+def _target(item: Item) -> str | tuple[str, ...]:
+    if item.is_list():
+        return item.each("nodes", _text("the name of a node"))
+    choices = f"one of {', '.join(TARGETS)}, or a list of nodes"
+    name = item.text(choices)
+    if name not in TARGETS:
+        raise Wrong(item.found(), f"{choice(name, tuple(TARGETS))}, or a list of nodes")
+    return name
+
+
+def _cut(item: Item) -> tuple[str, str]:
+    ends = item.each("two nodes: from, to", _text("the name of a node"))
+    if len(ends) != 2:
+        raise Wrong(f"{len(ends)} nodes", "two: from, to")
+    return ends[0], ends[1]
+
+
+def _clock_error(item: Item) -> float:
+    def parse(error: Item) -> float:
+        share = _share(error)
+        if share >= 1:
+            raise Wrong(error.found(), "less than 100%")
+        return share
+
+    return item.fields(("clock_error",)).get("clock_error", parse, 0.01)
+
+
+def _coverage(item: Item) -> dict[str, int]:
+    fields = item.fields(COVERAGE_KEYS)
+    return {name: fields.get(name, lambda demand: demand.integer(0, COUNT_MAX), 0) for name in fields.items}
+
+
+def _expectation(item: Item) -> Expectation:
+    if item.is_mapping():
+        return Expectation(item.fields(("invalid",)).need("invalid", _claims, NO_CLAIMS, "a list of claims"))
+    remedy = "valid, or {invalid: [claims]}"
+    if item.text(remedy) != "valid":
+        raise Wrong(item.found(), remedy)
+    return Expectation()
+
+
+def _claims(item: Item) -> tuple[str, ...]:
+    """A list of claims that is not empty and has none twice."""
+    claims = item.each("claims", one_of(CLAIMS))
+    if item.is_empty():
+        raise Wrong(item.found(), "at least one claim")
+    for claim in CLAIMS:
+        if claims.count(claim) > 1:
+            raise Wrong(f"{claim} twice", "each claim once")
+    return claims
+
+
+def _name(item: Item) -> str:
+    name = item.text(_A_NAME)
+    if not name.strip() or not name.isprintable() or len(name) > NAME_CHARACTERS_MAX:
+        raise Wrong(item.found(), _A_NAME)
+    return name
+
+
+def _text(remedy: str) -> Callable[[Item], str]:
+    return lambda item: item.text(remedy)
+
+
+def _parsed(item: Item, parse: Callable[[str], T], remedy: str) -> T:
+    try:
+        return parse(item.text(remedy))
+    except ValueError as problem:
+        raise Wrong(item.found(), str(problem)) from None
+
+
+def _time_ns(item: Item) -> int:
+    return _parsed(item, quantities.parse_duration_ns, quantities.A_DURATION)
+
+
+def _duration_ns(item: Item) -> int:
+    ns = _time_ns(item)
+    if ns == 0:
+        raise Wrong(item.found(), "more than 0s")
+    return ns
+
+
+def _duration_ms(item: Item) -> int:
+    return _parsed(item, quantities.parse_duration_ms, quantities.A_DURATION)
+
+
+def _lease_ms(item: Item) -> int:
+    ms = _duration_ms(item)
+    if ms == 0:
+        raise Wrong(item.found(), "at least 1ms")
+    return ms
+
+
+def _range_ms(item: Item) -> tuple[int, int]:
+    return _parsed(item, quantities.parse_range_ms, quantities.A_RANGE_MS)
+
+
+def _rate(item: Item) -> float:
+    rate = _parsed(item, quantities.parse_rate, quantities.A_RATE)
+    if rate == 0:
+        raise Wrong(item.found(), "more than 0/s")
+    return rate
+
+
+def _share(item: Item) -> float:
+    share = item.number()
+    if share is None:
+        share = _parsed(item, quantities.parse_share, quantities.A_SHARE)
+    if not 0 <= share <= 1:
+        raise Wrong(item.found(), quantities.A_SHARE)
+    return share

@@ -1,0 +1,134 @@
+"""What is wrong with a scenario as a whole: parts that are fine each and do not go together.
+
+A scenario that breaks a rule would run, and prove nothing, or something else than its author believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cluster import places, systems
+from cluster.registry import UnknownName
+from fencepost.quantities import NS_PER_MS, format_duration, plain
+from fencepost.scenario.model import Scenario
+from fencepost.yaml_file import choice
+from nemesis.spec import KILL, PARTITION, PAUSE, FaultSpec, first_start_ns, validate
+
+#: What is checked where a scenario does not say.
+DEFAULT_CHECKS = ("linearizable", "mutual-exclusion", "fencing")
+
+#: Coverage demands that count the faults of one kind.
+_COUNTED_FAULTS = {"partitions": PARTITION, "kills": KILL, "pauses": PAUSE}
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """As a problem of the file. `rests_on`: fields that must have been readable for it to be true."""
+
+    field: str
+    found: str
+    remedy: str
+    rests_on: tuple[str, ...] = ()
+
+
+def complaints(scenario: Scenario) -> Iterator[Complaint]:
+    """Every rule that the scenario breaks."""
+    yield from _names(scenario)
+    yield from _workload(scenario)
+    yield from _faults(scenario)
+    yield from _coverage(scenario)
+    for position, claim in enumerate(scenario.expect.invalid):
+        if claim not in scenario.checks:
+            remedy = f"a claim that is checked: one of {', '.join(scenario.checks)}"
+            yield Complaint(f"expect.invalid[{position}]", claim, remedy, ("checks",))
+
+
+def _names(scenario: Scenario) -> Iterator[Complaint]:
+    try:
+        systems.create(scenario.system)
+    except UnknownName as problem:
+        yield _unknown("system", scenario.system, systems.names(), problem)
+    else:
+        if scenario.mutant is not None and scenario.system != "lockd":
+            yield Complaint("mutant", f"a mutant of {scenario.system}", "the system lockd: only it has mutants")
+    try:
+        places.load(scenario.place)
+    except UnknownName as problem:
+        yield _unknown("place", scenario.place, places.names(), problem)
+
+
+def _unknown(field: str, name: str, known: tuple[str, ...], problem: UnknownName) -> Complaint:
+    if ":" in name:
+        return Complaint(field, str(problem), f"package.module:Class, or one of {', '.join(known)}")
+    return Complaint(field, repr(name), f"{choice(name, known)}, or one of your own: package.module:Class")
+
+
+def _workload(scenario: Scenario) -> Iterator[Complaint]:
+    spec = scenario.workload
+    run = f"a run of {format_duration(scenario.time_limit_ns)}"
+    for field, ms in (("lease", spec.lease_ms), ("wait", spec.wait_ms), ("timeout", spec.timeout_ms)):
+        if ms * NS_PER_MS >= scenario.time_limit_ns:
+            found = f"a {field} of {format_duration(ms * NS_PER_MS)} in {run}"
+            yield Complaint(f"workload.{field}", found, "less than the time limit", ("time_limit",))
+    if spec.hold_ms[1] >= spec.lease_ms:
+        hold, lease = (format_duration(ms * NS_PER_MS) for ms in (spec.hold_ms[1], spec.lease_ms))
+        remedy = "holds shorter than the lease (overrun says how many outlive it)"
+        yield Complaint("workload.hold", f"holds of up to {hold} under a lease of {lease}", remedy, ("workload.lease",))
+    if spec.write_delay_ms[1] * NS_PER_MS >= scenario.time_limit_ns:
+        delay = format_duration(spec.write_delay_ms[1] * NS_PER_MS)
+        remedy = "less than the time limit"
+        yield Complaint("workload.write_delay", f"writes that take up to {delay} in {run}", remedy, ("time_limit",))
+
+
+def _faults(scenario: Scenario) -> Iterator[Complaint]:
+    try:
+        capabilities = places.load(scenario.place).capabilities
+    except UnknownName:
+        return
+    nodes = scenario.node_names()
+    for position, spec in enumerate(scenario.nemesis):
+        path = f"nemesis[{position}]"
+        for problem in validate(spec, nodes, scenario.time_limit_ns, capabilities):
+            rests_on = (path, "nodes", "time_limit", "place")
+            yield Complaint(f"{path}.{problem.field}", problem.found, problem.remedy, rests_on)
+
+
+def _coverage(scenario: Scenario) -> Iterator[Complaint]:
+    spec = scenario.workload
+    most = {
+        "operations": (
+            int(spec.rate * scenario.time_limit_ns / 1e9),
+            f"{plain(spec.rate)}/s for {format_duration(scenario.time_limit_ns)}",
+            ("workload.rate", "time_limit"),
+        ),
+        "nodes_with_clients": (
+            min(scenario.nodes, spec.clients),
+            f"{spec.clients} clients on {scenario.nodes} nodes",
+            ("nodes", "workload.clients"),
+        ),
+        "faults": (
+            sum(_times(fault, scenario.time_limit_ns) for fault in scenario.nemesis),
+            "the faults of nemesis",
+            ("nemesis", "time_limit"),
+        ),
+    }
+    for name, kind in _COUNTED_FAULTS.items():
+        times = sum(_times(fault, scenario.time_limit_ns) for fault in scenario.nemesis if fault.fault == kind)
+        most[name] = (times, f"the {kind} faults of nemesis", ("nemesis", "time_limit"))
+    if not scenario.nemesis and spec.overrun == 0:
+        for name in ("expiries", "ghosts"):
+            most[name] = (0, "neither faults nor overrun", ("nemesis", "workload.overrun"))
+    for name, demand in scenario.coverage.items():
+        if name in most and demand > most[name][0]:
+            limit, why, rests_on = most[name]
+            remedy = f"at most {limit}, which is what {why} can give"
+            yield Complaint(f"coverage.{name}", str(demand), remedy, rests_on)
+
+
+def _times(spec: FaultSpec, time_limit_ns: int) -> int:
+    """How often a fault can start and end within the time limit."""
+    room_ns = time_limit_ns - spec.for_ns - first_start_ns(spec)
+    if room_ns < 0:
+        return 0
+    return 1 if spec.every_ns is None else 1 + room_ns // spec.every_ns

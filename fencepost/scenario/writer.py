@@ -1,0 +1,65 @@
+"""From a scenario to YAML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from fencepost.quantities import NS_PER_MS, format_duration, format_range_ms, format_rate
+from fencepost.scenario.model import Scenario
+from nemesis.spec import FaultSpec
+from workloads import kinds
+from workloads.spec import WorkloadSpec
+
+
+def dump(scenario: Scenario) -> str:
+    """The scenario as YAML that `load` reads back as an equal one."""
+    plain: dict[str, Any] = {"name": scenario.name, "system": scenario.system}
+    if scenario.mutant is not None:
+        plain["mutant"] = scenario.mutant
+    plain |= {
+        "place": scenario.place,
+        "nodes": scenario.nodes,
+        "seed": scenario.seed,
+        "time_limit": format_duration(scenario.time_limit_ns),
+        "assumptions": {"clock_error": scenario.clock_error},
+        "workload": _workload(scenario.workload),
+        "nemesis": [_fault(spec) for spec in scenario.nemesis],
+        "checks": list(scenario.checks),
+        "coverage": dict(scenario.coverage),
+        "expect": {"invalid": list(scenario.expect.invalid)} if scenario.expect.invalid else "valid",
+    }
+    return yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+
+
+def _workload(spec: WorkloadSpec) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "kind": spec.kind,
+        "clients": spec.clients,
+        "keys": spec.keys,
+        "rate": format_rate(spec.rate),
+        "lease": format_duration(spec.lease_ms * NS_PER_MS),
+        "hold": format_range_ms(spec.hold_ms),
+        "wait": format_duration(spec.wait_ms * NS_PER_MS),
+        "overrun": spec.overrun,
+        "reads": spec.reads,
+        "timeout": format_duration(spec.timeout_ms * NS_PER_MS),
+    }
+    if kinds.uses_resource(spec.kind):
+        plain["write_delay"] = format_range_ms(spec.write_delay_ms)
+    return plain
+
+
+def _fault(spec: FaultSpec) -> dict[str, Any]:
+    plain: dict[str, Any] = {"fault": spec.fault}
+    if spec.shape is not None:
+        plain["shape"] = spec.shape
+    if spec.target is not None:
+        plain["target"] = spec.target if isinstance(spec.target, str) else list(spec.target)
+    if spec.cuts is not None:
+        plain["cuts"] = [list(link) for link in spec.cuts]
+    for name, ns in (("at", spec.at_ns), ("every", spec.every_ns), ("for", spec.for_ns)):
+        if ns is not None:
+            plain[name] = format_duration(ns)
+    return plain
