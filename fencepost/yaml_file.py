@@ -150,6 +150,10 @@ class Item:
                 self.document.complain(item.path, wrong.found, wrong.remedy)
         return tuple(values)
 
+    def has_field(self, name: str) -> bool:
+        """Whether it is a mapping with such a field."""
+        return isinstance(self.node, yaml.MappingNode) and any(key.value == name for key, _ in self.node.value)
+
     def is_empty(self) -> bool:
         """Whether it is a list without elements."""
         return isinstance(self.node, yaml.SequenceNode) and not self.node.value
@@ -256,13 +260,12 @@ def open_yaml(path: Path, what: str) -> Item:
     """The root of a YAML file; `what` the file should be ("a scenario"). Raises ScenarioError."""
     document = Document(str(path))
     text = _read(path, what, document)
-    loader = yaml.SafeLoader(text)
     try:
-        node = loader.get_single_node()
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = None if mark is None else mark.line + 1
-        found = " ".join(part for part in (problem.context, problem.problem) if part)
+        found = ": ".join(part for part in ("a syntax error", problem.context, problem.problem) if part)
         raise ScenarioError([Problem(document.file, line, "", found, "valid YAML")]) from None
     except yaml.YAMLError as problem:  # a character that YAML does not allow: no mark, only a position
         position = getattr(problem, "position", 0)
@@ -273,8 +276,6 @@ def open_yaml(path: Path, what: str) -> Item:
         document.complain("", "lists or mappings nested without end", what)
     except ValueError as problem:
         document.complain("", str(problem), "valid YAML")
-    finally:
-        loader.dispose()
     document.finish()
     if node is None:
         raise ScenarioError([Problem(document.file, None, "", "an empty file", what)])

@@ -80,7 +80,7 @@ class _Client:
         op = Op(thread, agenda[0].f, agenda[0].key, agenda[0].value)
         return op, _Client(self.behaviour, self.seed, self.turns + 1, agenda, waiting=True)
 
-    def update(self, ctx: Context, event: Event) -> Generator:  # noqa: ARG002
+    def update(self, ctx: Context, event: Event) -> Generator:
         if not self.waiting or event.type == "invoke":
             return self
         agenda: Agenda = ()

@@ -217,7 +217,7 @@ class _Synchronize:
             return PENDING, self
         return self.inner.op(ctx)
 
-    def update(self, ctx: Context, event: Event) -> Generator:  # noqa: ARG002
+    def update(self, ctx: Context, event: Event) -> Generator:
         return self
 
 

@@ -104,10 +104,10 @@ Answer = tuple[Op | Wait | None, Generator]
 class Nothing:
     """The generator that is over."""
 
-    def op(self, ctx: Context) -> Answer:  # noqa: ARG002
+    def op(self, ctx: Context) -> Answer:
         return None, self
 
-    def update(self, ctx: Context, event: Event) -> Generator:  # noqa: ARG002
+    def update(self, ctx: Context, event: Event) -> Generator:
         return self
 
 
@@ -122,7 +122,7 @@ class Once:
             return PENDING, self
         return self.make(ctx.free[0]), Nothing()
 
-    def update(self, ctx: Context, event: Event) -> Generator:  # noqa: ARG002
+    def update(self, ctx: Context, event: Event) -> Generator:
         return self
 
 
@@ -138,7 +138,7 @@ class Repeat:
             return PENDING, self
         return self.make(ctx.free[0], self.count), Repeat(self.make, self.count + 1)
 
-    def update(self, ctx: Context, event: Event) -> Generator:  # noqa: ARG002
+    def update(self, ctx: Context, event: Event) -> Generator:
         return self
 
 

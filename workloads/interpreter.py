@@ -34,7 +34,8 @@ from workloads.generator import Generator, Op
 Connect = Callable[[str], Awaitable[LockClient]]
 Call = Callable[[Op], Awaitable[Outcome]]
 
-NO_CONNECTION = "no connection"
+#: The error of a call that was never sent; clients use the same word when they notice it themselves.
+NOT_CONNECTED = "not-connected"
 ABANDONED = "abandoned"
 REST_MS_MIN = 50
 REST_MS_MAX = 1000
@@ -211,10 +212,10 @@ class Interpreter:
             except NodeUnreachable:
                 rest_ms = min(REST_MS_MAX, REST_MS_MIN << min(worker.refused, 10))
                 worker.refused += 1
-                return _Completion(op.thread, Outcome("fail", error=NO_CONNECTION), rest_ms)
+                return _Completion(op.thread, Outcome("fail", error=NOT_CONNECTED), rest_ms)
             worker.refused = 0
         outcome = await _ask(worker.client, op)
-        if outcome.type == "fail" and outcome.error == NO_CONNECTION:
+        if outcome.type == "fail" and outcome.error == NOT_CONNECTED:
             # The client noticed only now that its connection had been lost before.
             self._disconnect(worker)
         return _Completion(op.thread, outcome)

@@ -24,7 +24,7 @@ class Mutex:
 
     spec: WorkloadSpec
 
-    def begin(self, seed: Seed, turn: int) -> Agenda:  # noqa: ARG002
+    def begin(self, seed: Seed, turn: int) -> Agenda:
         key = seed.split("key").pick(self.spec.key_names())
         if seed.split("looks").chance(self.spec.reads):
             return (Step("inspect", key),)

@@ -46,10 +46,10 @@ class _Final:
     key: str
     first: Step
 
-    def begin(self, seed: Seed, turn: int) -> Agenda | None:  # noqa: ARG002
+    def begin(self, seed: Seed, turn: int) -> Agenda | None:
         return (Step(self.first.f, self.key, self.first.value),) if turn == 0 else None
 
-    def react(self, seed: Seed, agenda: Agenda, event: Event) -> Agenda:  # noqa: ARG002
+    def react(self, seed: Seed, agenda: Agenda, event: Event) -> Agenda:
         done = agenda[0]
         if event.f == "release":
             return release_again(done, event)

@@ -90,9 +90,13 @@ def override(
 
 def _judge(scenario: Scenario, document: Document) -> None:
     """Add what is wrong with the scenario as a whole, except where a part of it could not be read."""
-    for complaint in complaints(scenario):
-        if not any(document.broken(field) for field in (complaint.field, *complaint.rests_on)):
-            document.complain(complaint.field, complaint.found, complaint.remedy)
+    justified = [
+        complaint
+        for complaint in complaints(scenario)
+        if not any(document.broken(field) for field in (complaint.field, *complaint.rests_on))
+    ]
+    for complaint in justified:
+        document.complain(complaint.field, complaint.found, complaint.remedy)
     document.finish()
 
 

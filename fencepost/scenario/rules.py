@@ -67,7 +67,7 @@ def _unknown(field: str, name: str, known: tuple[str, ...], problem: UnknownName
 def _workload(scenario: Scenario) -> Iterator[Complaint]:
     spec = scenario.workload
     run = f"a run of {format_duration(scenario.time_limit_ns)}"
-    for field, ms in (("lease", spec.lease_ms), ("wait", spec.wait_ms), ("timeout", spec.timeout_ms)):
+    for field, ms in (("lease", spec.lease_ms), ("wait", spec.wait_ms)):
         if ms * NS_PER_MS >= scenario.time_limit_ns:
             found = f"a {field} of {format_duration(ms * NS_PER_MS)} in {run}"
             yield Complaint(f"workload.{field}", found, "less than the time limit", ("time_limit",))
