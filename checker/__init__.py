@@ -1,23 +1,40 @@
 """Decides from a history whether a lock service kept its promises, and says why. Usable alone.
 
-    history = checker.read(path)                                      # History; raises HistoryError
+    history = checker.read("history.jsonl")
     results = checker.check(history, ["linearizable", "fencing"], checker.Options(clock_error=0.01))
-    results.verdict, results.exit_code, results.claims["fencing"].findings[0].message
+    print(results.verdict, results.exit_code)
+    for finding in results.claims["fencing"].findings:
+        print(finding.message)
 
-`check(history: History | Iterable[Event], claims: Iterable[str], options: Options = Options()) -> Results` raises
-OptionsError for a claim that it does not know, HistoryError for events that are no history.
+A file that is no history raises HistoryError, a claim that is not known OptionsError; both say what would do.
 """
 
+from checker.check import CLAIMS, DEFAULT_CLAIMS, check
+from checker.coverage import COVERAGE_KEYS
+from checker.history import Event, History, HistoryError, HistoryWriter, Operation, read
 from checker.options import Options, OptionsError
-from checker.verdict import CitedOperation, ClaimResult, Fault, Finding, Results, Verdict
+from checker.timeline import Timeline
+from checker.verdict import COVERAGE, CitedOperation, ClaimResult, Fault, Finding, Results, Verdict
 
 __all__ = [
+    "CLAIMS",
+    "COVERAGE",
+    "COVERAGE_KEYS",
+    "DEFAULT_CLAIMS",
     "CitedOperation",
     "ClaimResult",
+    "Event",
     "Fault",
     "Finding",
+    "History",
+    "HistoryError",
+    "HistoryWriter",
+    "Operation",
     "Options",
     "OptionsError",
     "Results",
+    "Timeline",
     "Verdict",
+    "check",
+    "read",
 ]

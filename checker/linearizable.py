@@ -1,0 +1,170 @@
+"""The claim `linearizable`: the history of each key fits the fenced lease lock, or a handful of operations say why not.
+
+A refusal of the sweep is a moment whose latest and earliest gaps cross. Why it can't be earlier is one operation. Why
+it can't be later is a chain: an observation forced the moment, since the state before it was entered too early for the
+observation to see anything else; and that was entered so early because of another one, and so on, back to an operation
+that bounds a moment by itself, or to the start of the history. A link needs only "before the next observation was
+invoked", not the tightest bound, so the chain ends at the first operation that says so.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+from checker.history import OPEN, History, Operation
+from checker.narrator import FINDINGS_MAX, Narrator, completed_s, invoked_s
+from checker.sweep import Duplicate, Reach, Refusal, decide
+from checker.verdict import ClaimResult, Finding, Verdict
+
+CLAIM = "linearizable"
+
+
+def check(history: History, narrator: Narrator) -> ClaimResult:
+    """Decide every key by itself."""
+    findings: list[Finding] = []
+    keys = history.by_key()
+    refused = 0
+    for key, operations in keys.items():
+        reason = decide(operations)
+        if reason is None:
+            continue
+        refused += 1
+        if len(findings) < FINDINGS_MAX:
+            findings.append(_finding(key, reason, narrator))
+    verdict = Verdict.INVALID if refused else Verdict.VALID
+    return ClaimResult(verdict, tuple(findings), {"keys": len(keys), "violations": refused})
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One operation of an explanation. `says` is "not-after", "must-leave" or "not-before"; `gap` is what it says."""
+
+    operation: Operation
+    says: str
+    gap: int
+    words: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"index": self.operation.index, "says": self.says, "gap": self.gap}
+
+
+def _finding(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Finding:
+    if isinstance(reason, Duplicate):
+        done = "granted" if reason.first.f == "acquire" else "released"
+        headline = f"key {key!r}: token {reason.token} was {done} twice"
+        pair = [(reason.first, f"{done} token {reason.token}"), (reason.second, f"{done} it as well")]
+        data: dict[str, Any] = {"kind": "duplicate", "token": reason.token}
+        return narrator.finding(CLAIM, Verdict.INVALID, headline, pair, key=key, data=data)
+    steps = _steps(reason)
+    headline = f"key {key!r}: {_headline(reason)}{_unknown_words(reason, steps)}"
+    data = {"kind": "no-moment-left", **_moment(reason), "steps": [step.to_dict() for step in steps]}
+    operations = [(step.operation, step.words) for step in steps]
+    return narrator.finding(CLAIM, Verdict.INVALID, headline, operations, key=key, data=data)
+
+
+def _moment(refusal: Refusal) -> dict[str, Any]:
+    tenures = refusal.facts.tenures
+    number = refusal.moment // 2
+    if number == len(tenures):
+        return {"moment": "end", "token": tenures[-1].token if tenures else None}
+    return {"moment": "exit" if refusal.moment % 2 else "enter", "token": tenures[number].token}
+
+
+def _headline(refusal: Refusal) -> str:
+    moment = _moment(refusal)
+    token = moment["token"]
+    if moment["moment"] == "exit":
+        return f"no moment is left at which token {token} can have ended"
+    if moment["moment"] == "end":
+        after = "" if token is None else f" after token {token} had ended"
+        return f"somebody held the lock{after}, but nobody can have been granted it"
+    if _candidate(refusal) is None:
+        return f"token {token} was held, but nobody can have been granted it"
+    return f"no moment is left at which token {token} can have been granted"
+
+
+def _unknown_words(refusal: Refusal, steps: list[_Step]) -> str:
+    """That the acquires of unknown outcome were ruled out, where there are any that a grant might have come of."""
+    candidate = _candidate(refusal)
+    if candidate is not None and all(step.says != "must-leave" for step in steps):
+        return ""
+    invokes = [operation.index for operation in refusal.facts.unknown]
+    available = len(invokes) if candidate is None else bisect_right(invokes, candidate.latest)
+    if not available:
+        return ""
+    acquires = "acquire" if available == 1 else "acquires"
+    return f" ({available} earlier {acquires} of unknown outcome can't explain it: used up by other tokens, or no help)"
+
+
+def _candidate(refusal: Refusal) -> Reach | None:
+    """The way to get there that is told: the one with the fewest unknown acquires that comes too early."""
+    early = (reach for reach in refusal.candidates if reach.latest < refusal.not_before.gap)
+    return next(early, refusal.candidates[0] if refusal.candidates else None)
+
+
+def _steps(refusal: Refusal) -> list[_Step]:
+    candidate = _candidate(refusal)
+    tenures = refusal.facts.tenures
+    if candidate is None:
+        shown_by = tenures[refusal.moment // 2].shown_by
+        assert shown_by is not None
+        return [_Step(shown_by, "not-after", shown_by.end - 1, f"shows token {shown_by.token}")]
+    last = refusal.moment == 2 * len(tenures)
+    lower = refusal.not_before
+    steps: list[_Step] = []
+    if last:
+        before = OPEN
+    elif lower.gap > candidate.latest:
+        before = lower.gap
+        if lower.by is not None:
+            steps.append(_Step(lower.by, "not-before", lower.gap, _not_before_words(lower.by)))
+    else:
+        unknown = refusal.facts.unknown[candidate.used - 1]
+        before = unknown.index
+        enough = f"only now as many acquires have an unknown outcome as grants need one ({candidate.used})"
+        steps.append(_Step(unknown, "not-before", unknown.index, enough))
+    steps += _upper(refusal, candidate, before)
+    steps.reverse()
+    return steps
+
+
+def _upper(refusal: Refusal, reach: Reach, before: int) -> list[_Step]:
+    """Why the moment lies before gap `before`, from it backwards."""
+    steps: list[_Step] = []
+    while True:
+        limit = refusal.limits[reach.moment]
+        if limit.by is not None and limit.gap < before:
+            words = _not_after_words(limit.by, refusal.facts.tenures[reach.moment // 2].token)
+            return [*steps, _Step(limit.by, "not-after", limit.gap, words)]
+        forced_by, entered = reach.forced_by, reach.before
+        assert forced_by is not None
+        assert entered is not None
+        at_start = entered.before is None
+        words = _must_leave_words(forced_by) + (", though nobody had been granted it before" if at_start else "")
+        steps.append(_Step(forced_by, "must-leave", forced_by.end - 1, words))
+        if at_start:
+            return steps
+        before = forced_by.index
+        reach = entered
+
+
+def _not_after_words(operation: Operation, token: int) -> str:
+    done = {"acquire": "granted", "release": "released"}.get(operation.f, "granted already")
+    others = "" if operation.token == token else ", and every smaller token before it"
+    return f"token {operation.token} was {done} by {completed_s(operation):.3f} s{others}"
+
+
+def _not_before_words(operation: Operation) -> str:
+    if operation.f == "acquire":
+        return f"token {operation.token} was not granted before {invoked_s(operation):.3f} s"
+    return f"token {operation.token} had not ended before {invoked_s(operation):.3f} s"
+
+
+def _must_leave_words(operation: Operation) -> str:
+    if operation.f == "inspect":
+        return "saw the lock free"
+    if operation.f == "acquire":
+        return "saw the lock held by somebody"
+    return f"saw that token {operation.token} did not hold the lock"

@@ -1,0 +1,155 @@
+"""The claim `mutual-exclusion`: nobody is shown to hold a key while an earlier grant must still be in force.
+
+A grant (an ok acquire) is in force from its completion until `invoke + lease * (1 - e)`, with e the declared error of
+the clocks: the service can't have started the lease before the invoke. It ends for certain at the invoke of its first
+release, unless that release surely failed. The claim is violated when a proof that another, larger token holds or held
+the key (an ok acquire, release, renew or inspect) completes while the grant is in force.
+
+Renewals move the end. From its invoke on a renewal that did not surely fail may already have replaced the lease by its
+own, which may be shorter; once it has completed `ok`, and no other one was open meanwhile, it has replaced it.
+
+The bound rests on the declared clock error. A finding while a fault was active that is known to break that assumption
+(its `breaks` names "clock_error") says nothing about the service: it makes the claim `unknown`, not `invalid`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from checker.history import OPEN, History, Operation
+from checker.narrator import FINDINGS_MAX, Narrator
+from checker.timeline import NANOSECONDS, Timeline
+from checker.verdict import ClaimResult, Fault, Finding, Verdict
+
+CLAIM = "mutual-exclusion"
+
+#: The assumption that the claim rests on, as faults name it.
+CLOCK_ERROR = "clock_error"
+
+PROOFS = ("acquire", "release", "renew", "inspect")
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """`proof` completed while `grant` was in force until `until_ns`."""
+
+    grant: Operation
+    proof: Operation
+    until_ns: int
+
+
+def check(history: History, narrator: Narrator, timeline: Timeline, *, clock_error: float) -> ClaimResult:
+    findings: list[Finding] = []
+    violations = excused = 0
+    for _, operations in history.by_key().items():
+        for overlap in overlaps(operations, clock_error):
+            broken = _broken_assumption(timeline, overlap)
+            excused += broken is not None
+            violations += broken is None
+            if len(findings) < FINDINGS_MAX:
+                findings.append(_finding(overlap, broken, narrator, clock_error))
+    verdict = Verdict.INVALID if violations else Verdict.UNKNOWN if excused else Verdict.VALID
+    grants = [operation for operation in history.operations if operation.f == "acquire" and operation.outcome == "ok"]
+    endless = sum(grant.lease_ns is None for grant in grants)
+    if endless:
+        headline = f"{endless} of {len(grants)} grants carry no lease_ms: how long they are in force is unknown"
+        findings.append(Finding(CLAIM, Verdict.UNKNOWN, headline, data={"kind": "no-lease", "grants": endless}))
+        verdict = Verdict.worst([verdict, Verdict.UNKNOWN])
+    numbers = {"grants": len(grants), "violations": violations, "assumption_broken": excused}
+    return ClaimResult(verdict, tuple(findings), numbers)
+
+
+def overlaps(operations: Sequence[Operation], clock_error: float) -> Iterator[Overlap]:
+    """The grants of one key during which a larger token was shown to hold it, each once, with the first such proof."""
+    moves: dict[int, list[Operation]] = {}
+    completed: list[Operation] = []
+    for operation in operations:
+        if operation.outcome == "ok" and operation.token is not None and operation.f in PROOFS:
+            completed.append(operation)
+        if operation.f in ("release", "renew") and operation.outcome != "fail" and operation.token is not None:
+            moves.setdefault(operation.token, []).append(operation)
+    completed.sort(key=_end)
+    in_force: list[tuple[int, int]] = []
+    for position, proof in enumerate(completed):
+        assert proof.token is not None
+        # A grant that is popped was outlived, given up or violated: either way it has nothing more to say.
+        while in_force and in_force[0][0] < proof.token:
+            grant = completed[heappop(in_force)[1]]
+            until = _in_force_until(grant, proof, moves.get(in_force_token(grant), ()), clock_error)
+            if _end_time(proof) < until:
+                yield Overlap(grant, proof, until)
+        if proof.f == "acquire" and proof.lease_ns is not None:
+            heappush(in_force, (proof.token, position))
+
+
+def in_force_token(grant: Operation) -> int:
+    assert grant.token is not None
+    return grant.token
+
+
+def _in_force_until(grant: Operation, proof: Operation, moves: Sequence[Operation], clock_error: float) -> int:
+    """The end of `grant` as far as operations on its token (`moves`) allow to say it when `proof` completes."""
+    until = _lease_end(grant, clock_error)
+    busy_until = grant.end
+    for move in moves:
+        if move.index >= proof.end:
+            break
+        if move.f == "release":
+            return 0
+        end = _lease_end(move, clock_error)
+        alone = move.index > busy_until
+        busy_until = max(busy_until, move.end)
+        renewed = alone and move.end < proof.end and not _another_began(moves, move)
+        until = end if renewed else min(until, end)
+    return until
+
+
+def _another_began(moves: Sequence[Operation], renewal: Operation) -> bool:
+    return any(renewal.index < other.index < renewal.end for other in moves)
+
+
+def _lease_end(operation: Operation, clock_error: float) -> int:
+    lease_ns = operation.lease_ns
+    if lease_ns is None:
+        return 0
+    return operation.invoke.time + int(lease_ns * (1 - clock_error))
+
+
+def _broken_assumption(timeline: Timeline, overlap: Overlap) -> Fault | None:
+    for fault in timeline.active(overlap.grant.index, overlap.proof.end):
+        if CLOCK_ERROR in fault.breaks:
+            return fault
+    return None
+
+
+def _finding(overlap: Overlap, broken: Fault | None, narrator: Narrator, clock_error: float) -> Finding:
+    grant, proof = overlap.grant, overlap.proof
+    early_s = (overlap.until_ns - _end_time(proof)) / NANOSECONDS
+    headline = f"key {grant.key!r}: token {proof.token} was held {early_s:.3f} s before token {grant.token} could end"
+    if broken is not None:
+        headline += f"; the assumed clock error of {clock_error:g} was broken by {broken.words()}"
+    lease_s = (grant.lease_ns or 0) / NANOSECONDS
+    roles = [
+        (grant, f"in force until {overlap.until_ns / NANOSECONDS:.3f} s at least (lease {lease_s:g} s, not released)"),
+        (proof, f"shows token {proof.token} {early_s:.3f} s too early"),
+    ]
+    data = {
+        "kind": "assumption-broken" if broken else "overlap",
+        "tokens": [grant.token, proof.token],
+        "in_force_until_s": overlap.until_ns / NANOSECONDS,
+        "early_s": early_s,
+    }
+    verdict = Verdict.UNKNOWN if broken else Verdict.INVALID
+    return narrator.finding(CLAIM, verdict, headline, roles, key=grant.key, data=data)
+
+
+def _end(operation: Operation) -> int:
+    return operation.end
+
+
+def _end_time(operation: Operation) -> int:
+    assert operation.completion is not None
+    assert operation.end != OPEN
+    return operation.completion.time
