@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from checker import CLAIMS, COVERAGE_KEYS
+from checker import CLAIMS, COVERAGE_KEYS, DEFAULT_CLAIMS
 from cluster import mutants
 from fencepost import quantities
 from fencepost.scenario.model import Expectation, Scenario
-from fencepost.scenario.rules import DEFAULT_CHECKS, complaints
+from fencepost.scenario.rules import complaints
 from fencepost.yaml_file import Document, Fields, Item, Wrong, choice, one_of, open_yaml
 from nemesis.spec import FAULTS, SHAPES, TARGETS, FaultSpec
 from workloads import kinds
@@ -114,7 +114,7 @@ def _scenario(root: Item, path: Path) -> Scenario:
         clock_error=fields.get("assumptions", _clock_error, 0.01),
         workload=workload,
         nemesis=fields.get("nemesis", lambda item: item.each("faults", _fault), ()),
-        checks=fields.get("checks", _claims, DEFAULT_CHECKS),
+        checks=fields.get("checks", _claims, DEFAULT_CLAIMS),
         coverage=fields.get("coverage", _coverage, {}),
         expect=fields.get("expect", _expectation, Expectation()),
         path=path,

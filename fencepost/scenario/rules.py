@@ -15,9 +15,6 @@ from fencepost.scenario.model import Scenario
 from fencepost.yaml_file import choice
 from nemesis.spec import KILL, PARTITION, PAUSE, FaultSpec, first_start_ns, validate
 
-#: What is checked where a scenario does not say.
-DEFAULT_CHECKS = ("linearizable", "mutual-exclusion", "fencing")
-
 #: Coverage demands that count the faults of one kind.
 _COUNTED_FAULTS = {"partitions": PARTITION, "kills": KILL, "pauses": PAUSE}
 
