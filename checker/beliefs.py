@@ -1,7 +1,7 @@
 """The claim `beliefs`: how often two clients believed at once that they held a key. Information, never a violation.
 
-A client believes from the completion of its ok acquire until it invokes the release of that token; one that never does
-believes until its lease is over, as it counts it itself, from its invoke. A client that overruns its lease while the key
+A client believes from the completion of its ok acquire until it invokes the release of that token. One that never does
+believes until its lease is over, counted by itself from its invoke. A client that overruns its lease while the key
 is granted to another one is how a correct service comes to have two believers: fencing tokens are there for that.
 """
 
@@ -21,7 +21,7 @@ def check(history: History, narrator: Narrator) -> ClaimResult:
     """`overlaps` counts beliefs that began during another client's, `seconds` the time with two believers or more."""
     overlaps = most = shared_ns = 0
     first: tuple[Operation, Operation] | None = None
-    for _, operations in history.by_key().items():
+    for operations in history.by_key.values():
         believing: dict[int, Operation] = {}
         since = 0
         for time, starts, grant in _boundaries(operations):

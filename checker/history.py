@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +37,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A well-formed history. `operations` are the clients', in the order of their invokes."""
+    """A well-formed history: `History.of(events)`.
+
+    `operations` are the clients', in the order of their invokes; `by_key` are the same, key by key in alphabetical order.
+    """
 
     events: Sequence[Event]
     operations: Sequence[Operation]
+    by_key: Mapping[str, Sequence[Operation]]
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -50,20 +54,13 @@ class History:
         if not listed:
             raise HistoryError("the history is empty: there is nothing to check")
         operations, odd = pair(listed)
-        return cls(listed, operations, (*warnings, *odd))
-
-    def of_nemesis(self) -> list[Event]:
-        return [event for event in self.events if event.process == NEMESIS]
-
-    def by_key(self) -> dict[str, list[Operation]]:
-        """The operations of each key, in the order of their invokes; keys in alphabetical order."""
-        keys: dict[str, list[Operation]] = {}
-        for operation in self.operations:
-            of_key = keys.get(operation.key)
+        by_key: dict[str, list[Operation]] = {}
+        for operation in operations:
+            of_key = by_key.get(operation.key)
             if of_key is None:
-                of_key = keys[operation.key] = []
+                of_key = by_key[operation.key] = []
             of_key.append(operation)
-        return dict(sorted(keys.items()))
+        return cls(listed, operations, dict(sorted(by_key.items())), (*warnings, *odd))
 
 
 def read(path: str | os.PathLike[str]) -> History:

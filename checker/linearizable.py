@@ -24,7 +24,7 @@ CLAIM = "linearizable"
 def check(history: History, narrator: Narrator) -> ClaimResult:
     """Decide every key by itself."""
     findings: list[Finding] = []
-    keys = history.by_key()
+    keys = history.by_key
     refused = 0
     for key, operations in keys.items():
         reason = decide(operations)

@@ -43,7 +43,7 @@ class Overlap:
 def check(history: History, narrator: Narrator, timeline: Timeline, *, clock_error: float) -> ClaimResult:
     findings: list[Finding] = []
     violations = excused = 0
-    for _, operations in history.by_key().items():
+    for operations in history.by_key.values():
         for overlap in overlaps(operations, clock_error):
             broken = _broken_assumption(timeline, overlap)
             excused += broken is not None
@@ -77,14 +77,14 @@ def overlaps(operations: Sequence[Operation], clock_error: float) -> Iterator[Ov
         # A grant that is popped was outlived, given up or violated: either way it has nothing more to say.
         while in_force and in_force[0][0] < proof.token:
             grant = completed[heappop(in_force)[1]]
-            until = _in_force_until(grant, proof, moves.get(in_force_token(grant), ()), clock_error)
+            until = _in_force_until(grant, proof, moves.get(_token(grant), ()), clock_error)
             if _end_time(proof) < until:
                 yield Overlap(grant, proof, until)
         if proof.f == "acquire" and proof.lease_ns is not None:
             heappush(in_force, (proof.token, position))
 
 
-def in_force_token(grant: Operation) -> int:
+def _token(grant: Operation) -> int:
     assert grant.token is not None
     return grant.token
 

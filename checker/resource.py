@@ -23,7 +23,7 @@ CLAIM = "resource"
 def check(history: History, narrator: Narrator) -> ClaimResult:
     findings: list[Finding] = []
     violations = guarded_writes = refused = unguarded_writes = lost = 0
-    for _, operations in history.by_key().items():
+    for operations in history.by_key.values():
         guarded: list[Operation] = []
         unguarded: list[Operation] = []
         for operation in operations:

@@ -35,7 +35,7 @@ def history_of(seed: int, number: int, operations: int = 12) -> list[Event]:
 
 
 def sweep_accepts(history: History) -> bool:
-    return all(decide(operations) is None for operations in history.by_key().values())
+    return all(decide(operations) is None for operations in history.by_key.values())
 
 
 def compare(histories: int, seed: int, operations: int = 12) -> Agreement:
