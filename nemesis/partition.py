@@ -40,7 +40,7 @@ class Partitions:
 
     async def prepare(self, planned: Planned) -> Fault:
         around, cuts = await self._choose(planned)
-        provable = await self._passing(cuts, PASS_TIMEOUT_S)
+        provable = await self._passing(await self._open(cuts), PASS_TIMEOUT_S)
         if not provable:
             raise Skipped(f"none of its {len(cuts)} links let a probe through even before the cut")
         self._provable[planned.id] = provable
@@ -87,11 +87,7 @@ class Partitions:
             await self._set_cuts()
 
     async def confirm(self, fault: Fault) -> str:
-        still_cut = _union(self._active.values())
-        states = dict(zip(self._nodes, await asyncio.gather(*map(self._place.state, self._nodes)), strict=True))
-        mended = [
-            link for link in _cuts(fault) if link not in still_cut and states[link.target] is ProcessState.RUNNING
-        ]
+        mended = await self._open(_cuts(fault))
         if not mended:
             return "its links lead to nodes that are down, or are cut by another fault"
         silent: Collection[Link] = mended
@@ -107,6 +103,12 @@ class Partitions:
 
     async def _set_cuts(self) -> None:
         await self._place.set_cuts(_union(self._active.values()))
+
+    async def _open(self, links: Iterable[Link]) -> list[Link]:
+        """Those of the links that should let a probe through: no active partition cuts them, and their target runs."""
+        cut = _union(self._active.values())
+        states = dict(zip(self._nodes, await asyncio.gather(*map(self._place.state, self._nodes)), strict=True))
+        return [link for link in links if link not in cut and states[link.target] is ProcessState.RUNNING]
 
     async def _passing(self, links: Iterable[Link], timeout_s: float) -> list[Link]:
         """Those of the links that let a probe through; all are probed at once."""
