@@ -25,3 +25,7 @@ _DOMINANCE = (Exit.VALID, Exit.COVERAGE, Exit.UNKNOWN, Exit.BAD_INPUT, Exit.HARN
 def worst(codes: Iterable[Exit]) -> Exit:
     """The code that dominates; VALID when there is none."""
     return max(codes, key=_DOMINANCE.index, default=Exit.VALID)
+
+
+class UserError(Exception):
+    """Something that the user can put right; the message says what is wrong, and where."""

@@ -175,4 +175,3 @@ def logging_to(path: Path, level: int = logging.DEBUG) -> Iterator[None]:
         root.removeHandler(handler)
         root.setLevel(before)
         handler.close()
-

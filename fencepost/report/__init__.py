@@ -211,4 +211,3 @@ def _milliseconds(value: float | None) -> str:
 
 def _clock(seconds: float | None) -> str:
     return "–" if seconds is None else f"{seconds:.3f} s"
-

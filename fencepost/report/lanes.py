@@ -61,9 +61,7 @@ class Lanes:
     grants_drawn: int = 0
 
 
-def lanes(
-    calls: Iterable[Call], end: int, clock_error: float = 0.0, named: Collection[tuple[str, int]] = ()
-) -> Lanes:
+def lanes(calls: Iterable[Call], end: int, clock_error: float = 0.0, named: Collection[tuple[str, int]] = ()) -> Lanes:
     """Every key's grants. `end` is the end of the run in nanoseconds, `named` the (key, token) that findings name."""
     by_key: dict[str, list[Grant]] = {}
     for grant in _grants(calls, end, clock_error):

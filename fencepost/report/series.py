@@ -96,8 +96,8 @@ def rates(calls: Iterable[Call], end: int) -> dict[str, Any]:
 def _round_width(width_ms: float) -> float:
     for exponent in range(9):
         for step in (1, 2, 2.5, 5):
-            if step * 10**exponent >= width_ms and step * 10**exponent >= 10:
-                return step * 10**exponent
+            if step * 10**exponent >= max(width_ms, 10):
+                return float(step * 10**exponent)
     return width_ms
 
 

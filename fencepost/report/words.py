@@ -19,8 +19,8 @@ VERDICTS = {
 }
 
 CLAIMS = {
-    "linearizable": "Each key behaved as one lock whose state changed at single moments, in an order that fits what every "
-    "client saw.",
+    "linearizable": "Each key behaved as one lock whose state changed at single moments, in an order that fits what "
+    "every client saw.",
     "mutual-exclusion": "No grant took effect while another client's grant was still in force.",
     "fencing": "Tokens are unique, and a later grant has the larger token.",
     "resource": "The guarded resource accepted no write with a token lower than one it had accepted before.",
@@ -28,7 +28,7 @@ CLAIMS = {
     "ghosts": "After the faults were healed no key was held by nobody.",
     "agreement": "All nodes applied the same commands with the same results, and nothing acknowledged is missing.",
     "recovery": "After healing, the cluster served again within its bound.",
-    "beliefs": "How often two clients believed at the same time that they held the lock, through no fault of the service.",
+    "beliefs": "How often two clients believed at once that they held the lock, through no fault of the service.",
     "coverage": "The run exercised what its scenario says that it must.",
 }
 

@@ -18,8 +18,16 @@ class Script:
         self._events: list[tuple[int, int, dict[str, Any]]] = []
 
     def at(
-        self, ms: float, process: int | str, type: EventType, f: str, value: Any = None, *, key: str | None = None,
-        error: str | None = None, node: str | None = None,
+        self,
+        ms: float,
+        process: int | str,
+        type: EventType,
+        f: str,
+        value: Any = None,
+        *,
+        key: str | None = None,
+        error: str | None = None,
+        node: str | None = None,
     ) -> None:
         fields = {"process": process, "type": type, "f": f, "key": key, "value": value, "error": error, "node": node}
         self._events.append((int(ms * MS), len(self._events), fields))
@@ -28,15 +36,26 @@ class Script:
         self.at(ms, NEMESIS, "info", f, value)
 
     def call(
-        self, ms: float, took: float, process: int, f: str, asked: Any, type: EventType, answer: Any = None, *,
-        key: str, error: str | None = None,
+        self,
+        ms: float,
+        took: float,
+        process: int,
+        f: str,
+        asked: Any,
+        type: EventType,
+        answer: Any = None,
+        *,
+        key: str,
+        error: str | None = None,
     ) -> None:
         node = NODES[process % len(NODES)]
         self.at(ms, process, "invoke", f, asked, key=key, node=node)
         self.at(ms + took, process, type, f, answer, key=key, error=error, node=node)
 
     def events(self) -> list[Event]:
-        return [Event(index, time, **fields) for index, (time, _, fields) in enumerate(sorted(self._events, key=_order))]
+        return [
+            Event(index, time, **fields) for index, (time, _, fields) in enumerate(sorted(self._events, key=_order))
+        ]
 
 
 def _order(entry: tuple[int, int, dict[str, Any]]) -> tuple[int, int]:
@@ -44,8 +63,13 @@ def _order(entry: tuple[int, int, dict[str, Any]]) -> tuple[int, int]:
 
 
 def chaos(
-    *, operations: int = 3_000, seconds: float = 40.0, keys: tuple[str, ...] = ("a", "b", "c"), clients: int = 10,
-    seed: int = 1, violate: bool = False,
+    *,
+    operations: int = 3_000,
+    seconds: float = 40.0,
+    keys: tuple[str, ...] = ("a", "b", "c"),
+    clients: int = 10,
+    seed: int = 1,
+    violate: bool = False,
 ) -> list[Event]:
     """A run under partitions, kills and pauses. With `violate` some grants are given while another is in force."""
     rng = random.Random(seed)

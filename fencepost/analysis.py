@@ -1,0 +1,90 @@
+"""From a recorded history to results and a report."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import checker
+from checker.history import Event, HistoryError
+from fencepost import report
+from fencepost.outcome import Outcome
+from fencepost.scenario import Scenario
+from fencepost.store import write_text
+
+logger = logging.getLogger(__name__)
+
+
+def replay_command(scenario: Scenario) -> str:
+    """The command line that runs a scenario again as it was run, whatever its file says."""
+    words = ["fencepost", "run", str(scenario.path or f"{scenario.name}.yaml"), "--place", scenario.place]
+    words += ["--seed", str(scenario.seed), "--nodes", str(scenario.nodes)]
+    words += ["--time-limit", f"{scenario.time_limit_ns / 1e9:g}s"]
+    return shlex.join(words)
+
+
+def options(scenario: Scenario, tokens_span_keys: bool) -> checker.Options:
+    """What a scenario lets the checker take for granted, and demands of the run."""
+    return checker.Options(
+        clock_error=scenario.clock_error, tokens_span_keys=tokens_span_keys, coverage=scenario.coverage
+    )
+
+
+def about(outcome: Outcome) -> report.About:
+    """What the report says of a run beside its history."""
+    scenario = outcome.scenario
+    facts = {
+        "system": scenario.system + (f", mutant {scenario.mutant}" if scenario.mutant else ""),
+        "place": scenario.place,
+        "nodes": str(scenario.nodes),
+        "seed": str(scenario.seed),
+        "workload": scenario.workload.kind,
+        "clients": str(scenario.workload.clients),
+        "keys": str(scenario.workload.keys),
+        "lease": f"{scenario.workload.lease_ms / 1000:g} s",
+        "clock error": f"{scenario.clock_error:.3g}",
+    }
+    notices = []
+    if outcome.failure is not None:
+        notices.append(f"The harness failed, so this run has no verdict: {outcome.failure}")
+    if outcome.interrupted is not None:
+        notices.append(f"{outcome.interrupted} ended this run early: the verdict is on what was recorded until then.")
+    if outcome.results is not None:
+        notices += outcome.results.warnings
+    return report.About(
+        title=scenario.name,
+        facts=facts,
+        command=f"fencepost repro {shlex.quote(str(outcome.folder.repro))}",
+        notices=notices,
+        expectation=_expectation(outcome),
+        minimums=scenario.coverage,
+        clock_error=scenario.clock_error,
+    )
+
+
+def _expectation(outcome: Outcome) -> str | None:
+    expected = outcome.scenario.expect.invalid
+    if not expected:
+        return None
+    words = f"this scenario expects a violation of {', '.join(expected)}"
+    return f"As expected: {words}." if outcome.expected else f"Not as expected: {words}."
+
+
+def write_report(path: Path, events: Sequence[Event], results: dict[str, object], about: report.About) -> str | None:
+    """Write the page. A picture never changes a verdict, so whatever goes wrong is logged, and returned in words."""
+    try:
+        write_text(path, report.render(events, results, about))
+    except Exception as problem:
+        logger.exception("the report could not be made")
+        return f"the report could not be made ({type(problem).__name__}: {problem})"
+    return None
+
+
+def read_events(path: Path) -> Sequence[Event]:
+    """The events of a history, none if it has none. Raises HistoryError."""
+    return checker.read(path).events
+
+
+__all__ = ["HistoryError", "about", "options", "read_events", "replay_command", "write_report"]

@@ -1,0 +1,100 @@
+"""`fencepost check`: a verdict on a history that somebody recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import checker
+from checker.history import Event
+from cluster import systems
+from cluster.registry import UnknownName
+from fencepost import analysis, quantities, report
+from fencepost.exits import UserError
+from fencepost.scenario import Scenario, ScenarioError, load
+from fencepost.store import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to check, and under which assumptions. `scenario` is that of the run's folder, if one was given."""
+
+    path: Path
+    claims: Sequence[str]
+    options: checker.Options
+    scenario: Scenario | None = None
+
+
+def request(path: Path, claims: Sequence[str] | None, clock_error: str | None, tokens_span_keys: bool) -> Request:
+    """Raises UserError, OptionsError for claims that do not exist."""
+    if claims is not None and not claims:
+        raise UserError(f"--claims names none; there are {', '.join(checker.CLAIMS)}")
+    scenario = None
+    if path.is_dir():
+        folder = RunFolder(path)
+        if not folder.history.exists():
+            raise UserError(
+                f"{path}: a folder without {folder.history.name}; a history or the folder of a run is needed"
+            )
+        path, scenario = folder.history, _scenario_of(folder)
+    share = None if clock_error is None else _share(clock_error)
+    if scenario is None:
+        options = checker.Options(clock_error=share or 0.0, tokens_span_keys=tokens_span_keys)
+        return Request(path, claims or checker.DEFAULT_CLAIMS, options)
+    spans = tokens_span_keys or spans_keys(scenario)
+    options = analysis.options(scenario, spans)
+    if share is not None:
+        options = checker.Options(clock_error=share, tokens_span_keys=spans, coverage=scenario.coverage)
+    return Request(path, claims or scenario.checks, options, scenario)
+
+
+def _scenario_of(folder: RunFolder) -> Scenario | None:
+    """What a run was, most exactly from its repro.yaml, which a run that was killed has not written."""
+    for file in (folder.repro, folder.scenario):
+        if file.exists():
+            try:
+                return load(file)
+            except ScenarioError as problem:
+                raise UserError(
+                    f"the run's scenario cannot be used, so check {folder.history}:\n{problem}"
+                ) from problem
+    return None
+
+
+def spans_keys(scenario: Scenario) -> bool:
+    """Whether the scenario's system promises tokens that increase over all keys."""
+    try:
+        return systems.create(scenario.system, scenario.mutant).tokens_span_keys
+    except UnknownName:
+        return False  # somebody else's system, which is not here; the weaker promise is checked
+
+
+def _share(text: str) -> float:
+    """1% or 0.01. Raises UserError."""
+    try:
+        return float(text)
+    except ValueError:
+        try:
+            return quantities.parse_share(text)
+        except ValueError:
+            raise UserError(f"--clock-error: found {text!r}; expected {quantities.A_SHARE}") from None
+
+
+def check(request: Request) -> tuple[checker.Results, Sequence[Event]]:
+    """The verdict, and the events that it is about. Raises HistoryError, OptionsError."""
+    history = checker.read(request.path)
+    return checker.check(history, request.claims, request.options), history.events
+
+
+def about(request: Request) -> report.About:
+    """What the page can say of a history by itself."""
+    facts = {"history": str(request.path), "clock error": f"{request.options.clock_error:.3g}"}
+    if request.scenario is not None:
+        facts = {"system": request.scenario.system, "seed": str(request.scenario.seed), **facts}
+    return report.About(
+        title=request.scenario.name if request.scenario else request.path.name,
+        facts=facts,
+        minimums=request.options.coverage,
+        clock_error=request.options.clock_error,
+    )

@@ -1,0 +1,346 @@
+"""One run's phases, from an empty place to a recorded history.
+
+    starting   the place is laid out, every node starts and is probed until it serves a client
+    main       clients, nemesis and monitor, at the same time, until the time limit
+    recovery   every fault is healed, whatever clients are doing; every node is probed until it serves again
+    final      each key is acquired, released and looked at once more
+    stopping   the counters are read, nodes end, logs are collected
+
+Rules: every phase has a budget, and one that is spent ends the phase, never the run without healing. Nothing is slept
+for that can be probed. The place is closed on every way out, and so is the history. What the service does is an
+outcome and goes into the history; what the testbed cannot do is a `Failure`: it ends the load, the run still heals and
+leaves its history, but nothing is said about the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from checker.history import NEMESIS, Event, EventType, HistoryWriter
+from cluster import places, systems
+from cluster.places.base import Place, PlaceError
+from cluster.readiness import await_ready
+from cluster.systems.base import LockClient
+from fencepost.interrupts import Interrupts
+from fencepost.scenario import Scenario
+from fencepost.store import RunFolder
+from nemesis.conductor import Nemesis
+from nemesis.ledger import Ledger
+from nemesis.monitor import Monitor
+from nemesis.schedule import plan
+from nemesis.spec import FaultSpec
+from workloads import kinds
+from workloads.interpreter import HarnessError, Interpreter
+
+START_BUDGET_S = 30.0
+READY_BUDGET_S = 30.0
+#: The nemesis has budgets of its own for each fault; this one is for all of it.
+HEAL_BUDGET_S = 60.0
+#: Probing after healing; longer than the claim `recovery` allows, so that a breach of it is seen as one.
+RECOVERY_BUDGET_S = 40.0
+COUNTERS_BUDGET_S = 5.0
+STOP_BUDGET_S = 30.0
+#: How long open calls may take to come back once no more are made.
+DRAIN_S = 5.0
+#: What a phase may take beyond what its work needs, before it counts as hung.
+SLACK_S = 15.0
+
+logger = logging.getLogger(__name__)
+
+
+class Failure(Exception):
+    """The testbed could not do its part; the message is for the user."""
+
+
+def main_budget_s(scenario: Scenario) -> float:
+    return scenario.time_limit_ns / 1e9 + DRAIN_S + SLACK_S
+
+
+def final_budget_s(scenario: Scenario) -> float:
+    """Each thread takes its keys one after the other, and each may have to outlast a lease."""
+    workload = scenario.workload
+    turns = -(-workload.keys // workload.clients)
+    patience_s = (workload.lease_ms + workload.timeout_ms) / 1000 + SLACK_S
+    return 2 * turns * patience_s
+
+
+def budget_s(scenario: Scenario) -> float:
+    """All phases together: what no run can take unless something hangs."""
+    phases = START_BUDGET_S + READY_BUDGET_S + HEAL_BUDGET_S + RECOVERY_BUDGET_S + COUNTERS_BUDGET_S + STOP_BUDGET_S
+    return phases + main_budget_s(scenario) + final_budget_s(scenario) + 2 * (DRAIN_S + SLACK_S)
+
+
+class Conductor:
+    """Drives one run. `observe` sees every event, `enter` hears of phases that have none.
+
+    After `run`, whichever way it ended, `resolved` are the faults as they really took place.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: RunFolder,
+        interrupts: Interrupts,
+        observe: Callable[[Event], None],
+        enter: Callable[[str], None],
+    ) -> None:
+        self._scenario = scenario
+        self._folder = folder
+        self._interrupts = interrupts
+        self._observe = observe
+        self._enter = enter
+        self._system = systems.create(scenario.system, scenario.mutant)
+        self._place: Place = places.load(scenario.place)(self._system, scenario.node_names(), folder.path)
+        self.resolved: tuple[FaultSpec, ...] = ()
+        self.tokens_span_keys = self._system.tokens_span_keys
+
+    def system_version(self) -> str:
+        return self._system.version()
+
+    async def run(self) -> None:
+        """Raises Failure, also when the user interrupted before there was anything to analyse."""
+        try:
+            await self._unless_stopped(self._start())
+            if self._interrupts.stop.is_set():
+                raise Failure(f"{self._interrupts.first} came before the cluster was ready; nothing was recorded")
+            await self._record()
+        except PlaceError as problem:
+            raise Failure(str(problem)) from problem
+        finally:
+            self._enter("stopping")
+            await self._bounded(self._place.close(), STOP_BUDGET_S, "the nodes did not stop")
+
+    async def _start(self) -> None:
+        self._enter("starting")
+        await self._bounded(self._place.start(), START_BUDGET_S, "the place did not start")
+        logger.info("nodes: %s", ", ".join(f"{node} at {self._place.address(node)}" for node in self._place.nodes))
+        readiness = await await_ready(self._place, self._place.nodes, READY_BUDGET_S)
+        logger.info("%s", readiness.describe())
+        if not readiness.complete:
+            raise Failure(f"the cluster did not get ready: {readiness.describe()}")
+
+    async def _record(self) -> None:
+        """Everything that is in the history."""
+        started_ns = time.monotonic_ns()
+
+        def clock() -> int:
+            return time.monotonic_ns() - started_ns
+
+        writer = HistoryWriter(self._folder.history, clock)
+        ledger = Ledger(self._folder.ledger)
+        try:
+            record = self._recorder(writer)
+            await _Recording(self._scenario, self._place, self._interrupts, record, clock, ledger, self).run()
+        finally:
+            ledger.close()
+            writer.close()
+
+    def _recorder(self, writer: HistoryWriter) -> Recorder:
+        def record(process: int | str, type: EventType, f: str, **fields: Any) -> Event:
+            event = writer.append(process, type, f, **fields)
+            self._observe(event)
+            return event
+
+        return record
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work, or give it up when the user wants to stop."""
+        task, stop = asyncio.create_task(work), asyncio.create_task(self._interrupts.stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
+
+    async def _bounded(self, work: Awaitable[None], budget_s: float, complaint: str) -> None:
+        try:
+            async with asyncio.timeout(budget_s):
+                await work
+        except TimeoutError as problem:
+            raise Failure(f"{complaint} within {budget_s:g} s") from problem
+
+
+Recorder = Callable[..., Event]
+
+
+class _Recording:
+    """The phases that the history shows."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        place: Place,
+        interrupts: Interrupts,
+        record: Recorder,
+        clock: Callable[[], int],
+        ledger: Ledger,
+        conductor: Conductor,
+    ) -> None:
+        self._scenario = scenario
+        self._place = place
+        self._interrupts = interrupts
+        self._record = record
+        self._conductor = conductor
+        self._workload = kinds.build(scenario.workload, scenario.seed, scenario.time_limit_ns)
+        self._nemesis = Nemesis(
+            place,
+            plan(scenario.nemesis, scenario.seed, scenario.time_limit_ns),
+            record=record,
+            ledger=ledger,
+            clock=clock,
+            time_limit_ns=scenario.time_limit_ns,
+        )
+        self._monitor = Monitor(place, record=record)
+        self._clients = Interpreter(
+            connect=self._connect,
+            nodes=place.nodes,
+            threads=scenario.workload.clients,
+            record=record,
+            clock=clock,
+            calls=self._workload.calls,
+            drain_s=DRAIN_S,
+        )
+        self._problems: list[str] = []
+
+    async def _connect(self, node: str) -> LockClient:
+        return await self._place.system.connect(self._place.address(node), self._scenario.workload.timeout_ms / 1000)
+
+    async def run(self) -> None:
+        watch = asyncio.create_task(self._watch(), name="monitor")
+        try:
+            await self._main()
+            if self._calm:
+                await self._recovery()
+            if self._calm:
+                await self._final()
+        finally:
+            watch.cancel()
+            await asyncio.wait({watch})
+            await self._last_words()
+        if self._problems:
+            raise Failure("; ".join(self._problems))
+
+    @property
+    def _calm(self) -> bool:
+        """Neither the user nor a failure wants to be done soon."""
+        return not self._problems and not self._interrupts.stop.is_set()
+
+    def _phase(self, name: str) -> None:
+        logger.info("phase %s", name)
+        self._record(NEMESIS, "info", "phase", value={"name": name})
+
+    async def _main(self) -> None:
+        """The load until its end, the user's or a failure; then everything is healed while clients still drain."""
+        self._phase("main")
+        load = asyncio.create_task(self._clients.run(self._workload.main), name="clients")
+        chaos = asyncio.create_task(self._nemesis.run(), name="nemesis")
+        stop = asyncio.create_task(self._interrupts.stop.wait())
+        try:
+            await self._until_over(load, chaos, stop)
+            self._phase("recovery")
+        finally:
+            stop.cancel()
+            if not load.done():
+                self._clients.stop()
+            # Ends by healing everything that is active, whatever clients are doing.
+            chaos.cancel()
+            try:
+                await self._end_of(chaos, HEAL_BUDGET_S, "the nemesis could not heal")
+            finally:
+                self._conductor.resolved = self._nemesis.resolved()
+                await self._end_of(load, DRAIN_S + SLACK_S, "the clients did not end")
+
+    async def _until_over(self, load: asyncio.Task[None], chaos: asyncio.Task[None], stop: asyncio.Task[Any]) -> None:
+        deadline = time.monotonic() + main_budget_s(self._scenario)
+        limit = asyncio.create_task(asyncio.sleep(self._scenario.time_limit_ns / 1e9))
+        waiting: set[asyncio.Task[Any]] = {load, chaos, stop, limit}
+        try:
+            while waiting:
+                left = deadline - time.monotonic()
+                done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if not done or stop in done or load in done or (chaos in done and chaos.exception() is not None):
+                    return
+                if limit.done() and chaos.done():
+                    return
+        finally:
+            limit.cancel()
+
+    async def _end_of(self, task: asyncio.Task[None], budget_s: float, complaint: str) -> None:
+        """Wait for the task's end, at once if the user is in a hurry; note what it failed at."""
+        if self._interrupts.hurried:
+            task.cancel()
+        try:
+            done, _ = await asyncio.wait({task}, timeout=budget_s)
+        except asyncio.CancelledError:
+            # Whatever still runs would record into a history that is about to be closed.
+            task.cancel()
+            await asyncio.wait({task}, timeout=budget_s)
+            raise
+        if not done:
+            task.cancel()
+            await asyncio.wait({task}, timeout=SLACK_S)
+            self._problems.append(f"{complaint} within {budget_s:g} s")
+        elif not task.cancelled() and (problem := task.exception()) is not None:
+            logger.error("%s failed", task.get_name(), exc_info=problem)
+            self._problems += _words(problem)
+
+    async def _recovery(self) -> None:
+        readiness = await await_ready(self._place, self._place.nodes, RECOVERY_BUDGET_S)
+        logger.info("%s", readiness.describe())
+        value: dict[str, Any] = {"seconds": round(readiness.seconds, 3)}
+        if not readiness.complete:
+            value["error"] = readiness.describe()
+        self._record(NEMESIS, "info", "ready", value=value)
+
+    async def _final(self) -> None:
+        self._phase("final")
+        final = asyncio.create_task(self._clients.run(self._workload.final), name="clients")
+        stop = asyncio.create_task(self._interrupts.stop.wait())
+        try:
+            await asyncio.wait(
+                {final, stop}, timeout=final_budget_s(self._scenario), return_when=asyncio.FIRST_COMPLETED
+            )
+            if not final.done():
+                # What a service cannot finish is its outcome: open calls become `info`, and claims judge them.
+                logger.warning("the final operations were ended before they were done")
+        finally:
+            stop.cancel()
+            if not final.done():
+                self._clients.stop()
+            await self._end_of(final, DRAIN_S + SLACK_S, "the clients did not end")
+
+    async def _watch(self) -> None:
+        """The monitor; without it a run still has a verdict, only not on what it would have counted."""
+        try:
+            await self._monitor.run()
+        except Exception:
+            logger.exception("the monitor failed")
+
+    async def _last_words(self) -> None:
+        try:
+            async with asyncio.timeout(COUNTERS_BUDGET_S):
+                await self._monitor.ask_once()
+        except Exception:
+            logger.exception("the counters could not be read")
+        self._monitor.record_counters()
+        self._phase("end")
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self._clients.close()
+        except TimeoutError:
+            logger.warning("some connections did not close within %g s", DRAIN_S)
+
+
+def _words(problem: BaseException) -> list[str]:
+    """Each thing that went wrong in words; groups taken apart."""
+    if isinstance(problem, BaseExceptionGroup):
+        return [words for part in problem.exceptions for words in _words(part)]
+    known = isinstance(problem, PlaceError | HarnessError)
+    return [str(problem) if known else f"{type(problem).__name__}: {problem}"]

@@ -1,0 +1,88 @@
+"""How one run ended: the checker's results, and what became of the harness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from checker.verdict import Results, Verdict
+from fencepost.exits import Exit
+from fencepost.scenario import Scenario
+from fencepost.store import RunFolder
+
+
+class Status(StrEnum):
+    """What a suite counts a run as."""
+
+    PASSED = "passed"
+    VIOLATION = "violation"
+    #: The scenario expects a violation, and the run did not show it.
+    UNMET = "expectation-not-met"
+    COVERAGE = "coverage"
+    UNKNOWN = "unknown"
+    HARNESS = "harness"
+    BAD_FILE = "bad-file"
+    NOT_RUN = "not-run"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`results` are None when nothing could be checked; `failure` says what the harness failed at; `interrupted`
+    names the signal that ended the load early."""
+
+    scenario: Scenario
+    folder: RunFolder
+    results: Results | None
+    failure: str | None = None
+    interrupted: str | None = None
+
+    @property
+    def exit(self) -> Exit:
+        """A failed harness has no verdict, whatever the part that was recorded says."""
+        if self.failure is not None or self.results is None:
+            return Exit.HARNESS
+        return Exit(self.results.exit_code)
+
+    @property
+    def expected(self) -> bool:
+        """Whether the run ended as the scenario says that it must."""
+        return self.failure is None and self.results is not None and self.scenario.expect.met_by(self.results)
+
+    @property
+    def status(self) -> Status:
+        if self.failure is not None or self.results is None:
+            return Status.HARNESS
+        if self.expected:
+            return Status.PASSED
+        if self.exit is Exit.VIOLATED:
+            return Status.VIOLATION
+        if self.scenario.expect.invalid:
+            return Status.UNMET
+        return Status.COVERAGE if self.exit is Exit.COVERAGE else Status.UNKNOWN
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `results.json` and `run --json`: the checker's, and a section on the run itself."""
+        results = NOTHING_CHECKED if self.results is None else self.results.to_dict()
+        return {
+            **results,
+            "run": {
+                "scenario": self.scenario.name,
+                "seed": self.scenario.seed,
+                "folder": str(self.folder.path),
+                "exit_code": int(self.exit),
+                "expected": self.expected,
+                "interrupted": self.interrupted,
+                "failure": self.failure,
+            },
+        }
+
+
+NOTHING_CHECKED: dict[str, Any] = {
+    "verdict": str(Verdict.UNKNOWN),
+    "claims": {},
+    "operations": {"ok": 0, "fail": 0, "info": 0},
+    "coverage": {},
+    "seconds": 0.0,
+    "warnings": [],
+}

@@ -1,0 +1,178 @@
+"""One run of one scenario: its folder, its phases, its verdict, its report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+import checker
+from checker.history import HistoryError
+from cluster.registry import UnknownName
+from fencepost import analysis, conduct, store, tables
+from fencepost import scenario as scenarios
+from fencepost.exits import UserError
+from fencepost.interrupts import Interrupts, terminable, watchdog
+from fencepost.outcome import Outcome
+from fencepost.progress import Progress, shown
+from fencepost.quantities import format_duration, parse_duration_ns
+from fencepost.scenario import Scenario
+from fencepost.store import RunFolder
+from nemesis.schedule import Planned, plan
+from nemesis.spec import FaultSpec
+
+#: Checking and drawing, on top of what the phases of a run may take.
+ANALYSIS_BUDGET_S = 600.0
+
+logger = logging.getLogger(__name__)
+
+
+def load(
+    path: Path,
+    *,
+    place: str | None = None,
+    seed: int | None = None,
+    nodes: int | None = None,
+    time_limit: str | None = None,
+) -> Scenario:
+    """A scenario with what the command line says instead. Raises ScenarioError, UserError."""
+    limit_ns = None
+    if time_limit is not None:
+        try:
+            limit_ns = parse_duration_ns(time_limit)
+        except ValueError as problem:
+            raise UserError(f"--time-limit: found {time_limit!r}; expected {problem}") from None
+    scenario = scenarios.load(path)
+    if all(value is None for value in (place, seed, nodes, limit_ns)):
+        return scenario
+    return scenarios.override(scenario, place=place, seed=seed, nodes=nodes, time_limit_ns=limit_ns)
+
+
+def run(scenario: Scenario, store_folder: Path, console: Console) -> Outcome:
+    """Run it, show how it goes, and leave everything in a folder of its own. Raises UserError."""
+    try:
+        folder = store.create(store_folder, scenario.name)
+    except store.StoreError as problem:
+        raise UserError(str(problem)) from problem
+    budget_s = conduct.budget_s(scenario) + ANALYSIS_BUDGET_S
+    with store.logging_to(folder.log), watchdog(budget_s, folder.log), terminable():
+        _print_plan(scenario, folder, console)
+        outcome = _run(scenario, folder, console)
+        store.write_json(folder.results, outcome.to_dict())
+    console.print(tables.outcome_table(outcome), soft_wrap=True)
+    return outcome
+
+
+def _run(scenario: Scenario, folder: RunFolder, console: Console) -> Outcome:
+    _prepare(scenario, folder)
+    progress = Progress(scenario.name, scenario.time_limit_ns / 1e9)
+    with shown(progress, console):
+        end = _conduct(scenario, folder, progress)
+        with _harmless("repro.yaml could not be written"):
+            store.write_text(folder.repro, scenarios.dump(replace(scenario, nemesis=end.resolved)))
+        outcome = Outcome(scenario, folder, None, end.failure, end.interrupted)
+        if end.hurried or not folder.history.exists():
+            return outcome
+        progress.enter("checking")
+        try:
+            history = checker.read(folder.history)
+            results = checker.check(history, scenario.checks, analysis.options(scenario, end.tokens_span_keys))
+        except (HistoryError, checker.OptionsError) as problem:
+            return replace(outcome, failure=f"{end.failure}; {problem}" if end.failure else str(problem))
+        outcome = replace(outcome, results=results)
+        progress.enter("drawing")
+        warning = analysis.write_report(folder.report, history.events, results.to_dict(), analysis.about(outcome))
+    if warning is not None:
+        console.print(Text(f"warning     {warning}; more in {folder.log}", style="yellow"), soft_wrap=True)
+    return outcome
+
+
+def _prepare(scenario: Scenario, folder: RunFolder) -> None:
+    source = scenario.path.read_bytes() if scenario.path is not None else scenarios.dump(scenario).encode()
+    folder.scenario.write_bytes(source)
+    logger.info("scenario %s, seed %d", scenario.name, scenario.seed)
+    logger.info("resolved:\n%s", scenarios.dump(scenario))
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How the phases ended: what the harness failed at, the signal that ended the load, whether the user did not even
+    want to wait for an analysis, and the faults as they took place."""
+
+    failure: str | None
+    interrupted: str | None
+    hurried: bool
+    resolved: tuple[FaultSpec, ...]
+    tokens_span_keys: bool
+
+
+def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress) -> _End:
+    interrupts = Interrupts()
+    failure, resolved, spans = None, scenario.nemesis, False
+    try:
+        conductor = conduct.Conductor(scenario, folder, interrupts, progress.event, progress.enter)
+        spans = conductor.tokens_span_keys
+        store.write_json(folder.versions, store.versions(scenario.system, conductor.system_version()))
+        try:
+            asyncio.run(interrupts.over(conductor.run()))
+        finally:
+            resolved = conductor.resolved
+    except asyncio.CancelledError:
+        failure = "the second signal ended the run before it was analysed"
+    except (conduct.Failure, UnknownName) as problem:
+        failure = str(problem)
+    except Exception as problem:
+        failure = f"{type(problem).__name__}: {problem}"
+        logger.exception("the run failed")
+    if failure is not None:
+        logger.error("the harness failed: %s", failure)
+    return _End(failure, interrupts.first, interrupts.hurried, resolved, spans)
+
+
+@contextlib.contextmanager
+def _harmless(complaint: str) -> Iterator[None]:
+    """What fails in here changes no verdict."""
+    try:
+        yield
+    except Exception:
+        logger.exception("%s", complaint)
+
+
+def _print_plan(scenario: Scenario, folder: RunFolder, console: Console) -> None:
+    """Seed, plan and how to do it again, before anything else."""
+    workload = scenario.workload
+    mutant = f" (mutant {scenario.mutant})" if scenario.mutant else ""
+    lines = [
+        ("seed", str(scenario.seed)),
+        ("scenario", scenario.name),
+        ("system", f"{scenario.nodes} nodes of {scenario.system}{mutant} at {scenario.place}"),
+        ("workload", f"{workload.kind}: {workload.clients} clients, {workload.keys} keys, up to {workload.rate:g}/s"),
+        ("time limit", format_duration(scenario.time_limit_ns)),
+        ("checks", ", ".join(scenario.checks)),
+    ]
+    planned = plan(scenario.nemesis, scenario.seed, scenario.time_limit_ns)
+    lines += [("fault", _fault_words(fault)) for fault in planned[:FAULTS_SHOWN_MAX]]
+    if len(planned) > FAULTS_SHOWN_MAX:
+        lines.append(("", f"and {len(planned) - FAULTS_SHOWN_MAX} more"))
+    lines += [("folder", str(folder.path)), ("again", analysis.replay_command(scenario))]
+    for name, words in lines:
+        console.print(Text.assemble((f"{name:<12}", "dim"), words), soft_wrap=True)
+
+
+#: Planned faults that are printed; a long run has hundreds.
+FAULTS_SHOWN_MAX = 12
+
+
+def _fault_words(planned: Planned) -> str:
+    spec = planned.spec
+    target = ", ".join(spec.target) if isinstance(spec.target, tuple) else spec.target
+    what = " ".join(filter(None, [spec.fault, spec.shape, f"of {target}" if target else None]))
+    if spec.cuts is not None:
+        what += " " + " ".join(f"{source}→{sink}" for source, sink in spec.cuts)
+    return f"{planned.id} {what}, {planned.start_ns / 1e9:g} s to {planned.end_ns / 1e9:g} s"
