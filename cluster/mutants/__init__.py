@@ -22,9 +22,10 @@ class Mutant(NamedTuple):
 MUTANTS = {
     "commit-with-minority": Mutant("a leader commits what it alone has", elections.CommitWithMinority),
     "every-node-grants": Mutant("each node grants on its own, without asking the others", grants.EveryNodeGrants),
-    "expire-ignores-token": Mutant("an expiry removes whatever holds the key", removals.ExpireIgnoresToken),
+    "expire-ignores-token": Mutant(
+        "countdowns outlive their locks, and an expiry removes whatever holds the key", removals.ExpireIgnoresToken
+    ),
     "grant-before-commit": Mutant("a grant is answered before it is committed", grants.GrantBeforeCommit),
-    "held-from-memory": Mutant("'held' is answered without asking a majority", grants.HeldFromMemory),
     "no-ghost-clean-up": Mutant("the grant of a client that is gone is left to its lease", removals.NoGhostCleanUp),
     "reads-without-quorum": Mutant("inspect is answered without asking a majority", grants.ReadsWithoutQuorum),
     "release-ignores-token": Mutant("a release removes whatever holds the key", removals.ReleaseIgnoresToken),

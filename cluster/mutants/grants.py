@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster.node.commands import Granted
 from cluster.node.core import Core
-from cluster.node.protocol import Answer, Refused
+from cluster.node.protocol import Answer
 from cluster.node.steward import Caller, Steward
 
 
@@ -25,15 +25,6 @@ class GrantBeforeCommit(Core):
             del self._grants[self.raft.log.last_index]
             entry = self.raft.log.between(self.raft.log.last_index, self.raft.log.last_index)[0]
             self._granted(now, caller, entry, Granted(self.projected.last_token))
-
-
-class HeldFromMemory(Core):
-    class steward_type(Steward):  # noqa: N801
-        def _refuse(self, caller: Caller, error: str) -> None:
-            if error == "held":
-                self._answer(caller, Refused(caller.id, error))
-            else:
-                super()._refuse(caller, error)
 
 
 class ReadsWithoutQuorum(Core):

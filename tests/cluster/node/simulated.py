@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from checker.history import Event
-from cluster.node.commands import Expired, Granted
+from cluster.node.commands import Command, Expired, Granted
 from cluster.node.core import Applied, Core
 from cluster.node.leases import MS
 from cluster.node.protocol import (
@@ -101,7 +101,8 @@ class SimulatedNode:
                 self._fsync_later()
         else:
             self._send(out.after_persist)
-        cluster.observe(self, out.applied)
+        if cluster.watch:
+            cluster.observe(self, out.applied)
         self._timer += 1
         timer, life = self._timer, self.life
         cluster.at(max(self.core.deadline(), cluster.now), lambda: self._tick(timer, life))
@@ -203,7 +204,9 @@ class SimulatedClient:
 
         self.cluster.after_latency(arrive)
 
-    def _end(self, id: int, type: Any, value: Any = None, *, error: str | None = None, token: int | None = None) -> None:
+    def _end(
+        self, id: int, type: Any, value: Any = None, *, error: str | None = None, token: int | None = None
+    ) -> None:
         if id in self._open:
             f, key, then = self._open.pop(id)
             self.cluster.record(self.process, type, f, key, value, error, self.node)
@@ -211,11 +214,12 @@ class SimulatedClient:
 
 
 class SimulatedCluster:
-    """`loss` is the share of messages between nodes that vanish; `cuts` are pairs (from, to) that let nothing through."""
+    """`loss` and `copies` are the shares of messages between nodes that vanish, or come twice; `cuts` are pairs
+    (from, to) that let nothing through. Without `watch` the invariants are not asserted: a mutant breaks them."""
 
-    def __init__(self, size: int, seed: int, core_type: type[Core] = Core, *, loss: float = 0.0) -> None:
+    def __init__(self, size: int, seed: int, core_type: type[Core] = Core, *, watch: bool = True) -> None:
         self.random = random.Random(f"cluster/{seed}")
-        self.core_type, self.loss = core_type, loss
+        self.core_type, self.watch = core_type, watch
         self.now = 0
         self.cuts: set[tuple[str, str]] = set()
         self.clients: dict[int, SimulatedClient] = {}
@@ -223,7 +227,9 @@ class SimulatedCluster:
         self.history: list[Event] = []
         self.committed: list[Applied] = []
         self.leaders: dict[int, str] = {}
-        self.copies = 0.0
+        self.last_token = 0
+        self.expired: set[Command] = set()
+        self.loss = self.copies = 0.0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._arrivals: dict[Any, int] = {}
@@ -265,10 +271,10 @@ class SimulatedCluster:
         """One connection each way: in order, unless `loss` drops something."""
         if (source, target) in self.cuts or self.random.random() < self.loss:
             return
+        node = self.nodes[target]
         for _ in range(1 + (self.random.random() < self.copies)):
             arrival = self.now + self.random.randrange(MS // 5, 3 * MS)
             arrival = self._arrivals[source, target] = max(arrival, self._arrivals.get((source, target), 0))
-            node = self.nodes[target]
             self.at(arrival, lambda: node.input(lambda core: core.receive(self.now, source, message)))
 
     def isolate(self, node: str) -> None:
@@ -324,17 +330,19 @@ class SimulatedCluster:
         assert raft.commit <= raft.log.last_index
 
     def _check_new(self, one: Applied) -> None:
-        tokens = [a.result.token for a in self.committed if isinstance(a.result, Granted)]
         if isinstance(one.result, Granted):
-            assert one.result.token == len(tokens) + 1, "tokens are dense and strictly increase"
+            self.last_token += 1
+            assert one.result.token == self.last_token, "tokens are dense and strictly increase"
         if isinstance(one.result, Expired) and one.result.existed:
-            earlier = [a for a in self.committed if a.command == one.command and a.result == one.result]
-            assert not earlier, f"{one.command} removed a lock twice"
+            assert one.command not in self.expired, f"{one.command} removed a lock twice"
+            self.expired.add(one.command)
 
 
 def check_log_matching(cluster: SimulatedCluster) -> None:
     """Two logs with an entry of the same index and term agree up to there."""
-    logs = [node.core.raft.log.between(1, node.core.raft.log.last_index) for node in cluster.nodes.values() if node.core]
+    logs = [
+        node.core.raft.log.between(1, node.core.raft.log.last_index) for node in cluster.nodes.values() if node.core
+    ]
     for one, other in itertools.combinations(logs, 2):
         agree = [i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a.term == b.term]
         last = max(agree, default=-1)
