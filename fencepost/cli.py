@@ -34,6 +34,9 @@ EPILOG = (
     "255 the harness failed."
 )
 
+#: Columns of what is printed into a file or a pipe.
+LOG_WIDTH = 120
+
 app = typer.Typer(
     name="fencepost",
     help="A chaos testbed and linearizability checker for lock services.",
@@ -226,7 +229,9 @@ class Bisected(Exception):
 
 
 def _console(as_json: bool) -> Console:
-    return Console(stderr=as_json)
+    console = Console(stderr=as_json)
+    # A log has no width of its own.
+    return console if console.is_terminal else Console(stderr=as_json, width=LOG_WIDTH)
 
 
 def _print_json(document: dict[str, Any]) -> None:

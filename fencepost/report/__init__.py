@@ -104,6 +104,7 @@ def _plots(
                 "end": end / 1e6 if fault.healed is None else fault.healed / 1e6,
                 "healed": fault.healed is not None,
                 "targets": fault.targets,
+                "shape": fault.shape,
                 "detail": fault.detail,
                 "evidence": fault.evidence,
                 "state": fault.state,

@@ -4,7 +4,7 @@ A grant's bar begins when its acquire came back `ok`. It ends when its release c
 its lease, counted from that acquire's completion, is over: until then the service may let the client keep it. What a
 client held beyond that (it released, or tried to, only later) is drawn as a thin tail: a belief, not a right.
 
-A bar is red when a finding names its token, or when a later token was granted while it was in force (the definition
+A bar is red when a finding names its token, when the token was granted twice, or when a later token was granted while it was in force (the definition
 of the claim `mutual-exclusion`: counted from the *invocation*, shortened by the declared clock error, and ended by any
 release that may have taken effect), and so is the bar of that later token.
 """
@@ -80,20 +80,20 @@ def lanes(calls: Iterable[Call], end: int, clock_error: float = 0.0, named: Coll
 
 
 def _grants(calls: Iterable[Call], end: int, clock_error: float) -> list[Grant]:
-    grants: dict[tuple[str, int], Grant] = {}
+    grants: dict[tuple[str, int], list[Grant]] = {}
     for call in calls:
         completion, key = call.completion, call.invoke.key
         if key is None:
             continue
         if call.invoke.f == "acquire" and call.ending is Ending.OK and completion is not None:
             token = call.answered("token")
-            if token is None or (key, token) in grants:
+            if token is None:
                 continue
             lease_ms = call.asked("lease_ms")
             lease = None if lease_ms is None else lease_ms * MS
             over = end if lease is None else completion.time + lease
             safe = end if lease is None else call.invoke.time + int(lease * (1 - clock_error))
-            grants[key, token] = Grant(
+            grant = Grant(
                 key=key,
                 token=token,
                 process=call.invoke.process,
@@ -107,12 +107,20 @@ def _grants(calls: Iterable[Call], end: int, clock_error: float) -> list[Grant]:
                 released="",
                 in_force_until=safe,
             )
+            grants.setdefault((key, token), []).append(grant)
         elif call.invoke.f == "release":
             token = call.asked("token")
-            grant = None if token is None else grants.get((key, token))
-            if grant is not None:
-                _release(grant, call, end)
-    return sorted(grants.values(), key=lambda grant: grant.start)
+            if token is not None and (key, token) in grants:
+                _release(_own(grants[key, token], call.invoke.process), call, end)
+    for twins in grants.values():
+        for grant in twins:
+            grant.red = len(twins) > 1
+    return sorted((grant for twins in grants.values() for grant in twins), key=lambda grant: grant.start)
+
+
+def _own(grants: list[Grant], process: int | str) -> Grant:
+    """A token has one grant; where a broken service gave it twice, a client releases its own."""
+    return next((grant for grant in grants if grant.process == process), grants[-1])
 
 
 def _release(grant: Grant, call: Call, end: int) -> None:

@@ -110,6 +110,7 @@ class Fault:
     start: int
     healed: int | None = None
     targets: str = ""
+    shape: str = ""
     detail: str = ""
     evidence: str = ""
     state: str = "not confirmed"
@@ -128,8 +129,9 @@ def faults(events: Iterable[Event]) -> list[Fault]:
             fault = found[identity] = Fault(str(value.get("fault", "")), event.f, event.time)
         if value.get("targets"):
             fault.targets = words(value["targets"])
-        if value.get("detail"):
-            fault.detail = words(value["detail"])
+        if isinstance(detail := value.get("detail"), dict):
+            fault.shape = str(detail.get("shape") or "")
+            fault.detail = words({name: item for name, item in detail.items() if name != "shape"})
         if action == "injected":
             fault.state = "took effect"
             fault.evidence = str(value.get("evidence") or "")

@@ -149,7 +149,7 @@
       clipped(context, width, height - AXIS, () => {
         for (const fault of data.faults) {
           const skipped = fault.state === "skipped", row = faultKinds.indexOf(fault.kind);
-          bar(context, x(fault.start, width), x(fault.end, width), row * LANE + 3, LANE - 6, kindColour(fault.kind, skipped ? 0.25 : theme.dark ? 0.45 : 0.32), [fault.targets], theme.ink);
+          bar(context, x(fault.start, width), x(fault.end, width), row * LANE + 3, LANE - 6, kindColour(fault.kind, skipped ? 0.25 : theme.dark ? 0.45 : 0.32), [[fault.shape, fault.targets].filter(Boolean).join(": "), fault.targets, fault.shape], theme.ink);
         }
         data.leaders.forEach((leader, i) => {
           const until = i + 1 < data.leaders.length ? data.leaders[i + 1].time : END;
@@ -159,7 +159,7 @@
         const shown = data.phases.filter((phase) => phase.name !== "end" && phase.time > 0.005 * END);
         shown.forEach((phase, i) => {
           const from = x(phase.time, width) + 4, until = i + 1 < shown.length ? x(shown[i + 1].time, width) : width - RIGHT;
-          context.fillText(fit(context, phase.name, until - from - 2), from, this.rows * LANE + 8);
+          if (until - from > 24) context.fillText(fit(context, phase.name, until - from - 2), from, this.rows * LANE + 8);
         });
       });
     },
@@ -177,7 +177,7 @@
     },
   };
   function faultText(fault) {
-    return [`${fault.kind} ${fault.id} (${fault.state})`, `${precise(fault.start)} to ${fault.healed ? precise(fault.end) : "the end: never healed"}`, fault.targets && `targets: ${fault.targets}`, fault.detail, fault.evidence && `${fault.state === "skipped" ? "reason" : "evidence"}: ${fault.evidence}`].filter(Boolean).join("\n");
+    return [`${[fault.shape, fault.kind].filter(Boolean).join(" ")} ${fault.id} (${fault.state})`, `${precise(fault.start)} to ${fault.healed ? precise(fault.end) : "the end: never healed"}`, fault.targets && `targets: ${fault.targets}`, fault.detail, fault.evidence && `${fault.state === "skipped" ? "reason" : "evidence"}: ${fault.evidence}`].filter(Boolean).join("\n");
   }
 
   const holderPanel = {

@@ -62,6 +62,32 @@ def _order(entry: tuple[int, int, dict[str, Any]]) -> tuple[int, int]:
     return entry[:2]
 
 
+class Clients:
+    """Hands out processes that are not busy; the number of one that got an `info` is never used again."""
+
+    def __init__(self, count: int, rng: random.Random) -> None:
+        self._free_ms = dict.fromkeys(range(count), 0.0)
+        self._rng = rng
+
+    def take(self, start_ms: float, end_ms: float) -> int:
+        idle = [process for process, free_ms in self._free_ms.items() if free_ms < start_ms]
+        process = self._rng.choice(idle) if idle else len(self._free_ms)
+        self._free_ms[process] = end_ms
+        return process
+
+
+FAULTS = (
+    ("partition", 0.12, 0.25, ["n1", "n2"], "no probe passed from n1 to n3 within 0.3 s, nor back"),
+    ("kill", 0.32, 0.40, ["n3"], "process 4711 of n3 is gone"),
+    ("pause", 0.47, 0.57, ["n1", "n4"], "processes of n1 and n4 are in state T"),
+    ("partition", 0.62, 0.74, ["n5"], "no probe passed from n5 to any other node within 0.3 s"),
+)
+LEADERS = ((0.0, "n2", 1), (0.13, "n4", 2), (0.335, "n5", 3), (0.63, "n1", 5))
+ASKED = {"lease_ms": 2000, "wait_ms": 0}
+#: With `violate`, every so many-th grant is given while the one before is in force.
+VIOLATION_EVERY = 97
+
+
 def chaos(
     *,
     operations: int = 3_000,
@@ -71,65 +97,60 @@ def chaos(
     seed: int = 1,
     violate: bool = False,
 ) -> list[Event]:
-    """A run under partitions, kills and pauses. With `violate` some grants are given while another is in force."""
+    """About so many operations under partitions, kills and pauses."""
     rng = random.Random(seed)
-    script = Script()
-    end = seconds * 1000
-    script.nemesis(0, "phase", name="main")
-    script.nemesis(1, "leader", node="n2", term=1)
-    for number, (kind, at, lasts, targets, evidence) in enumerate(
-        (
-            ("partition", 0.12, 0.13, ["n1", "n2"], "no probe passed from n1 to n3 within 0.3 s, nor back"),
-            ("kill", 0.32, 0.08, ["n3"], "process 4711 of n3 is gone"),
-            ("pause", 0.47, 0.1, ["n1", "n4"], "processes of n1 and n4 are in state T"),
-            ("partition", 0.62, 0.12, ["n5"], "no probe passed from n5 to any other node within 0.3 s"),
-        )
-    ):
-        fault = {"fault": f"f{number}", "targets": targets}
-        script.nemesis(end * at, kind, action="inject", **fault)
-        script.nemesis(end * at + 40, kind, action="injected", evidence=evidence, **fault)
-        script.nemesis(end * (at + lasts), kind, action="heal", **fault)
-        script.nemesis(end * (at + lasts) + 30, kind, action="healed", evidence="every link answers again", **fault)
-    for term, share in ((2, 0.13), (3, 0.335), (5, 0.63)):
-        script.nemesis(end * share, "leader", node=rng.choice(NODES), term=term)
-    faulty = [(0.12, 0.25), (0.32, 0.4), (0.47, 0.57), (0.62, 0.74)]
+    script, pool = Script(), Clients(clients, rng)
+    end_ms = seconds * 1000
+    _nemesis(script, end_ms)
+    step_ms = end_ms * 0.9 / max(operations / len(keys) / 2, 1)
+    times = {key: rng.random() * step_ms for key in keys}
     token = 0
-    step = end * 0.9 / max(operations / len(keys) / 2, 1)
-    times = {key: rng.random() * step for key in keys}
-    while operations > 0 and min(times.values()) < end * 0.9:
+    while operations > 0 and min(times.values()) < end_ms * 0.9:
         key = min(times, key=lambda name: times[name])
         now = times[key]
-        process = rng.randrange(clients)
-        slow = 8 if any(low <= now / end <= high for low, high in faulty) else 1
-        took = rng.lognormvariate(1.2, 0.5) * slow * min(1.0, step / 40)
-        kind = rng.random()
-        if kind < 0.06 * slow:
-            script.call(now, took, process, "acquire", _asked(), "fail", key=key, error="held")
-            times[key] = now + step
+        slow = 8 if any(start <= now / end_ms <= end for _, start, end, _, _ in FAULTS) else 1
+        took = min(rng.lognormvariate(1.2, 0.5) * slow, step_ms / 3)
+        luck = rng.random()
+        if luck < 0.06 * slow:
+            script.call(now, took, pool.take(now, now + took), "acquire", ASKED, "fail", key=key, error="held")
+            times[key] += step_ms
             operations -= 1
             continue
-        if kind > 1 - 0.004 * slow:
-            script.call(now, 1000.0, process, "acquire", _asked(), "info", key=key, error="timeout")
-            times[key] = now + step
+        if luck > 1 - 0.004 * slow:
+            script.call(now, 1000, pool.take(now, end_ms * 2), "acquire", ASKED, "info", key=key, error="timeout")
+            times[key] += step_ms
             operations -= 1
             continue
         token += 1
-        hold = step * (0.4 + rng.random())
-        script.call(now, took, process, "acquire", _asked(), "ok", {"token": token}, key=key)
-        if violate and token % 397 == 0:
+        hold = min(step_ms * (0.4 + rng.random()), 1500)
+        back = now + took + hold
+        process = pool.take(now, back + took)
+        script.call(now, took, process, "acquire", ASKED, "ok", {"token": token}, key=key)
+        if violate and token % VIOLATION_EVERY == 0:
             token += 1
-            other = (process + 1) % clients
-            script.call(now + took + hold * 0.2, took, other, "acquire", _asked(), "ok", {"token": token}, key=key)
-            script.call(now + took + hold * 0.8, took, other, "release", {"token": token}, "ok", key=key)
-        script.call(now + took + hold, took, process, "release", {"token": token}, "ok", key=key)
-        times[key] = now + 2 * took + hold + step * 0.2
+            other = pool.take(now, back + 3 * took)
+            script.call(now + took + hold * 0.2, took, other, "acquire", ASKED, "ok", {"token": token}, key=key)
+            script.call(now + took * 2 + hold * 0.8, took, other, "release", {"token": token}, "ok", key=key)
+            token_back = token - 1
+        else:
+            token_back = token
+        script.call(back, took, process, "release", {"token": token_back}, "ok", key=key)
+        times[key] = back + took + step_ms * 0.2
         operations -= 2
-    script.nemesis(end * 0.9, "phase", name="recovery")
-    script.nemesis(end * 0.93, "ready", seconds=1.2)
-    script.nemesis(end * 0.94, "phase", name="final")
-    script.nemesis(end, "phase", name="end")
     return script.events()
 
 
-def _asked() -> dict[str, int]:
-    return {"lease_ms": 2000, "wait_ms": 0}
+def _nemesis(script: Script, end_ms: float) -> None:
+    script.nemesis(0, "phase", name="main")
+    for share, node, term in LEADERS:
+        script.nemesis(end_ms * share, "leader", node=node, term=term)
+    for number, (kind, start, end, targets, evidence) in enumerate(FAULTS):
+        fault = {"fault": f"f{number}", "targets": targets}
+        script.nemesis(end_ms * start, kind, action="inject", **fault)
+        script.nemesis(end_ms * start + 40, kind, action="injected", evidence=evidence, **fault)
+        script.nemesis(end_ms * end, kind, action="heal", **fault)
+        script.nemesis(end_ms * end + 30, kind, action="healed", evidence="every link answers again", **fault)
+    script.nemesis(end_ms * 0.9, "phase", name="recovery")
+    script.nemesis(end_ms * 0.93, "ready", seconds=1.2)
+    script.nemesis(end_ms * 0.94, "phase", name="final")
+    script.nemesis(end_ms, "phase", name="end")
