@@ -39,7 +39,7 @@ __all__ = [
 class History:
     """A well-formed history: `History.of(events)`.
 
-    `operations` are the clients', in the order of their invokes; `by_key` are the same, key by key in alphabetical order.
+    `operations` are the clients', in the order of their invokes; `by_key` has the same for each key, in its order.
     """
 
     events: Sequence[Event]

@@ -13,9 +13,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
+from checker.facts import Duplicate
 from checker.history import OPEN, History, Operation
 from checker.narrator import FINDINGS_MAX, Narrator, completed_s, invoked_s
-from checker.sweep import Duplicate, Reach, Refusal, decide
+from checker.sweep import Reach, Refusal, decide
 from checker.verdict import ClaimResult, Finding, Verdict
 
 CLAIM = "linearizable"
@@ -108,7 +109,7 @@ def _steps(refusal: Refusal) -> list[_Step]:
     candidate = _candidate(refusal)
     tenures = refusal.facts.tenures
     if candidate is None:
-        shown_by = tenures[refusal.moment // 2].shown_by
+        shown_by = tenures[refusal.moment // 2].first_shown
         assert shown_by is not None
         return [_Step(shown_by, "not-after", shown_by.end - 1, f"shows token {shown_by.token}")]
     last = refusal.moment == 2 * len(tenures)

@@ -21,7 +21,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
     `index` is the position of its invoke; `end` that of its completion, or OPEN when it is unknown whether it happened
     (completed as `info`, or never). `outcome` is "ok", "fail" or "info". `token` is the one that an acquire was
-    granted, a release, renew or write named, an inspect or read saw.
+    granted, a release, renew or write named, an inspect or read saw. `lease_ns` is the lease that was asked for, in
+    nanoseconds; None where the history does not say.
     """
 
     invoke: Event
@@ -34,6 +35,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     outcome: str
     token: int | None
     error: str | None
+    lease_ns: int | None
 
     @property
     def node(self) -> str | None:
@@ -45,12 +47,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     def value(self) -> dict[str, Any]:
         return self.invoke.value or {}
 
-    @property
-    def lease_ns(self) -> int | None:
-        """The lease that was asked for, in nanoseconds; None where the history does not say."""
-        lease_ms = self.value.get("lease_ms")
-        return None if lease_ms is None else round(lease_ms * 1_000_000)
 
+NANOSECONDS_PER_MS = 1_000_000
 
 #: For each operation: whether its invoke names a token, whether its `ok` shows one, and whether that may be null.
 _NAMES_TOKEN = {"acquire": False, "release": True, "renew": True, "inspect": False, "write": True, "read": False}
@@ -64,9 +62,8 @@ def pair(events: Iterable[Event]) -> tuple[list[Operation], list[str]]:
 
     Raises HistoryError for what is no history, with the line that is to blame (index + 1).
     """
-    open_invokes: dict[int, Event] = {}
-    completions: dict[int, Event] = {}
-    invokes: list[Event] = []
+    operations: list[Operation | None] = []
+    open_invokes: dict[int, tuple[int, Event]] = {}
     retired: set[int] = set()
     reused: set[int] = set()
     time = 0
@@ -80,49 +77,55 @@ def pair(events: Iterable[Event]) -> tuple[list[Operation], list[str]]:
         if isinstance(process, str):
             continue
         if event.type == "invoke":
+            _check_invoke(event)
             if process in open_invokes:
-                _refuse(
-                    event, f"process {process} invokes {event.f!r} while its {_words(open_invokes[process])} is open"
-                )
+                open_one = _words(open_invokes[process][1])
+                _refuse(event, f"process {process} invokes {event.f!r} while its {open_one} is open")
             if process in retired:
                 reused.add(process)
-            _check_invoke(event)
-            open_invokes[process] = event
-            invokes.append(event)
+            open_invokes[process] = (len(operations), event)
+            operations.append(None)
             continue
-        invoke = open_invokes.pop(process, None)
-        if invoke is None:
+        if process not in open_invokes:
             _refuse(event, f"process {process} completes {event.f!r} ({event.type}) without having invoked it")
+        number, invoke = open_invokes.pop(process)
         if invoke.f != event.f or invoke.key != event.key:
             _refuse(event, f"{event.f!r} of key {event.key!r} completes process {process}'s {_words(invoke)}")
         if event.type == "info":
             retired.add(process)
         elif event.type == "ok":
             _check_ok(event)
-        completions[invoke.index] = event
+        operations[number] = _operation(process, invoke, event)
+    for process, (number, invoke) in open_invokes.items():
+        operations[number] = _operation(process, invoke, None)
     warnings = []
     if reused:
         some = ", ".join(map(str, sorted(reused)[:5]))
         warnings.append(
-            f"{len(reused)} processes went on after an operation with unknown outcome ({some}): their number"
-            " no longer says that one operation came after another"
+            f"{len(reused)} processes went on after an operation of unknown outcome ({some}), which is no order between"
+            " the two: such an operation may take effect later"
         )
-    return [_operation(invoke, completions.get(invoke.index)) for invoke in invokes], warnings
+    return [operation for operation in operations if operation is not None], warnings
 
 
-def _operation(invoke: Event, completion: Event | None) -> Operation:
-    f = invoke.f
-    token = invoke.value["token"] if _NAMES_TOKEN[f] and invoke.value else None
-    if completion is None or completion.type == "info":
-        outcome, end = "info", OPEN
-    else:
-        outcome, end = completion.type, completion.index
-        if outcome == "ok" and not _NAMES_TOKEN[f] and completion.value is not None:
-            token = completion.value.get("token")
-    error = None if completion is None else completion.error
-    assert isinstance(invoke.process, int)
-    assert invoke.key is not None
-    return Operation(invoke, completion, invoke.index, end, invoke.process, f, invoke.key, outcome, token, error)
+def _operation(process: int, invoke: Event, completion: Event | None) -> Operation:
+    f, key, value = invoke.f, invoke.key, invoke.value
+    assert key is not None
+    token = lease_ns = error = None
+    if value is not None:
+        if _NAMES_TOKEN[f]:
+            token = value["token"]
+        if (lease_ms := value.get("lease_ms")) is not None:
+            lease_ns = round(lease_ms * NANOSECONDS_PER_MS)
+    outcome: str = "info"
+    end = OPEN
+    if completion is not None:
+        error = completion.error
+        if completion.type != "info":
+            outcome, end = completion.type, completion.index
+            if outcome == "ok" and token is None and completion.value is not None:
+                token = completion.value.get("token")
+    return Operation(invoke, completion, invoke.index, end, process, f, key, outcome, token, error, lease_ns)
 
 
 def _check_invoke(event: Event) -> None:

@@ -80,11 +80,12 @@ search that knows nothing of all this.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from checker.facts import Duplicate, Exit, Facts, Observations, Tenure
 from checker.operations import OPEN, Operation
 
 #: Before the first event: every key starts free.
@@ -102,127 +103,6 @@ NOT_BEFORE_START = Bound(START, None)
 NO_LIMIT = Bound(OPEN, None)
 
 
-class Exit(NamedTuple):
-    """The last gap at which an interval may be left, and the observation that it would otherwise contradict."""
-
-    gap: int
-    by: Operation | None
-
-
-NEVER_LEFT = Exit(OPEN, None)
-
-
-class Observations:
-    """Observations that contradict one state, asked for the first completion among those invoked after a gap."""
-
-    __slots__ = ("_exits", "_invokes")
-
-    def __init__(self, operations: Sequence[Operation]) -> None:
-        """`operations` must be in the order of their invokes."""
-        self._invokes = [operation.index for operation in operations]
-        exits: list[Exit] = []
-        best = NEVER_LEFT
-        for operation in reversed(operations):
-            if operation.end <= best.gap:
-                best = Exit(operation.end - 1, operation)
-            exits.append(best)
-        exits.reverse()
-        self._exits = exits
-
-    def leave(self, entered: int) -> Exit:
-        """When a state that is entered in gap `entered` must be left at the latest."""
-        first = bisect_right(self._invokes, entered)
-        return self._exits[first] if first < len(self._exits) else NEVER_LEFT
-
-
-@dataclass(slots=True)
-class Tenure:
-    """What the history says about one token: who was granted it, and the limits for its two moments."""
-
-    token: int
-    grants: list[Operation] = field(default_factory=list)
-    releases: list[Operation] = field(default_factory=list)
-    refusals: list[Operation] = field(default_factory=list)
-    shown_by: Operation | None = None
-    enter_from: Bound = NOT_BEFORE_START
-    enter_until: Bound = NO_LIMIT
-    exit_from: Bound = NOT_BEFORE_START
-    exit_until: Bound = NO_LIMIT
-
-    def granted(self, operation: Operation) -> None:
-        self.grants.append(operation)
-        self.shown_by = self.shown_by or operation
-        self.enter_from = _later(self.enter_from, operation)
-        self.enter_until = _earlier(self.enter_until, operation)
-
-    def released(self, operation: Operation) -> None:
-        self.releases.append(operation)
-        self.shown_by = self.shown_by or operation
-        self.exit_from = _later(self.exit_from, operation)
-        self.exit_until = _earlier(self.exit_until, operation)
-
-    def seen(self, operation: Operation) -> None:
-        self.shown_by = self.shown_by or operation
-        self.enter_until = _earlier(self.enter_until, operation)
-        self.exit_from = _later(self.exit_from, operation)
-
-
-def _later(bound: Bound, operation: Operation) -> Bound:
-    return bound if bound.gap >= operation.index else Bound(operation.index, operation)
-
-
-def _earlier(bound: Bound, operation: Operation) -> Bound:
-    return bound if bound.gap < operation.end else Bound(operation.end - 1, operation)
-
-
-@dataclass(slots=True)
-class Facts:
-    """What the operations of one key say, sorted by what it bears on."""
-
-    tenures: list[Tenure]
-    saw_held: list[Operation]
-    saw_free: list[Operation]
-    unknown: list[Operation]
-
-    @classmethod
-    def of(cls, operations: Sequence[Operation]) -> Facts:
-        """`operations`: those of one key, in the order of their invokes; the guarded resource's are passed over."""
-        tenures: dict[int, Tenure] = {}
-        saw_held: list[Operation] = []
-        saw_free: list[Operation] = []
-        unknown: list[Operation] = []
-
-        def tenure(operation: Operation) -> Tenure:
-            assert operation.token is not None
-            found = tenures.get(operation.token)
-            if found is None:
-                found = tenures[operation.token] = Tenure(operation.token)
-            return found
-
-        for operation in operations:
-            f, outcome = operation.f, operation.outcome
-            if f == "acquire":
-                if outcome == "ok":
-                    tenure(operation).granted(operation)
-                elif outcome == "info":
-                    unknown.append(operation)
-                elif operation.error == "held":
-                    saw_held.append(operation)
-            elif f == "release" or f == "renew":
-                if outcome == "ok":
-                    of_token = tenure(operation)
-                    of_token.released(operation) if f == "release" else of_token.seen(operation)
-                elif outcome == "fail" and operation.error == "not-held":
-                    tenure(operation).refusals.append(operation)
-            elif f == "inspect" and outcome == "ok":
-                if operation.token is None:
-                    saw_free.append(operation)
-                else:
-                    tenure(operation).seen(operation)
-        shown = [tenures[token] for token in sorted(tenures) if tenures[token].shown_by is not None]
-        return cls(shown, saw_held, saw_free, unknown)
-
-
 class Reach(NamedTuple):
     """A moment as the sweep reached it: the latest gap at which it can lie, and how that came about.
 
@@ -237,15 +117,6 @@ class Reach(NamedTuple):
     ghost: bool
     forced_by: Operation | None
     before: Reach | None
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """Two operations of which only one can have happened: both granted, or both released, the same token."""
-
-    token: int
-    first: Operation
-    second: Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,11 +137,7 @@ class Refusal:
 def decide(operations: Sequence[Operation]) -> Duplicate | Refusal | None:
     """None when the history of the key (operations in the order of their invokes) fits; else the reason why not."""
     facts = Facts.of(operations)
-    for tenure in facts.tenures:
-        for twins in (tenure.grants, tenure.releases):
-            if len(twins) > 1:
-                return Duplicate(tenure.token, twins[0], twins[1])
-    return _Sweep(facts).run()
+    return facts.duplicate or _Sweep(facts).run()
 
 
 class _Sweep:
@@ -288,7 +155,7 @@ class _Sweep:
         for number, tenure in enumerate(self._facts.tenures):
             for moment, advance in ((2 * number, self._enter), (2 * number + 1, self._exit)):
                 candidates = advance(reaches, tenure, moment)
-                reaches = [reach for reach in candidates if self._possible(reach)]
+                reaches = self._possible(candidates)
                 if not reaches:
                     return self._refusal(moment, candidates)
         moment = 2 * len(self._facts.tenures)
@@ -297,14 +164,15 @@ class _Sweep:
             return None
         return self._refusal(moment, candidates)
 
-    def _possible(self, reach: Reach) -> bool:
-        return max(self._not_before.gap, self._unknown[reach.used]) <= reach.latest
+    def _possible(self, candidates: list[Reach]) -> list[Reach]:
+        """Those whose range is not empty."""
+        lowest, unknown = self._not_before.gap, self._unknown
+        return [reach for reach in candidates if lowest <= reach.latest and unknown[reach.used] <= reach.latest]
 
     def _enter(self, reaches: list[Reach], tenure: Tenure, moment: int) -> list[Reach]:
         candidates = self._stay_free(reaches, moment)
-        if tenure.enter_from.gap > self._not_before.gap:
-            self._not_before = tenure.enter_from
-        if tenure.grants:
+        if tenure.grant is not None:
+            self._raise(tenure.grant)
             return candidates
         return [
             Reach(reach.used + 1, reach.latest, moment, False, reach.forced_by, reach.before)
@@ -313,8 +181,8 @@ class _Sweep:
         ]
 
     def _exit(self, reaches: list[Reach], tenure: Tenure, moment: int) -> list[Reach]:
-        if tenure.exit_from.gap > self._not_before.gap:
-            self._not_before = tenure.exit_from
+        if tenure.last_held is not None:
+            self._raise(tenure.last_held)
         limit = self._limits[moment].gap
         refusals = Observations(tenure.refusals) if tenure.refusals else None
         candidates: list[Reach] = []
@@ -330,20 +198,17 @@ class _Sweep:
         limit = self._limits[moment].gap
         candidates: list[Reach] = []
         haunted: Reach | None = None
-        waiting = iter(reaches)
-        reach = next(waiting, None)
-        while reach is not None or haunted is not None:
-            # Both ways to have used the same number: the later one stands for both.
-            entry = reach if haunted is None or (reach is not None and reach.used < haunted.used) else haunted
-            assert entry is not None
-            if reach is not None and reach.used == entry.used:
-                entry = max(entry, reach, key=_latest)
-                reach = next(waiting, None)
+        queue = deque(reaches)
+        while queue or haunted is not None:
+            if haunted is None or (queue and queue[0].used == haunted.used and queue[0].latest > haunted.latest):
+                entry = queue.popleft()
+            else:
+                entry = haunted
+                if queue and queue[0].used == haunted.used:
+                    queue.popleft()
             haunted = None
             end = _advance(entry, moment, self._saw_held.leave(entry.latest), limit)
-            if not _keep(candidates, end):
-                continue
-            if end.latest < limit and entry.used + 1 < len(self._unknown):
+            if _keep(candidates, end) and end.latest < limit and entry.used + 1 < len(self._unknown):
                 haunted = self._ghost(entry, end, moment, limit)
         return candidates
 
@@ -354,16 +219,24 @@ class _Sweep:
         taken = Reach(entry.used + 1, end.latest, moment, True, end.forced_by, entry)
         return _advance(taken, moment, self._saw_free.leave(taken.latest), limit, ghost=True)
 
+    def _raise(self, operation: Operation) -> None:
+        """No moment from here on is before the invoke of `operation`."""
+        if operation.index > self._not_before.gap:
+            self._not_before = Bound(operation.index, operation)
+
     def _refusal(self, moment: int, candidates: list[Reach]) -> Refusal:
         return Refusal(self._facts, moment, self._not_before, tuple(candidates), tuple(self._limits))
 
 
 def _limits(tenures: Sequence[Tenure]) -> list[Bound]:
     """For each moment the smallest upper bound among its own and those of all later moments."""
-    limits = [NO_LIMIT]
+    limit = NO_LIMIT
+    limits = [limit]
     for tenure in reversed(tenures):
-        limits.append(min(limits[-1], tenure.exit_until, key=_gap))
-        limits.append(min(limits[-1], tenure.enter_until, key=_gap))
+        for operation in (tenure.release, tenure.first_shown):
+            if operation is not None and operation.end <= limit.gap:
+                limit = Bound(operation.end - 1, operation)
+            limits.append(limit)
     limits.reverse()
     return limits
 
@@ -384,7 +257,3 @@ def _keep(candidates: list[Reach], reach: Reach) -> bool:
 
 def _gap(bound: Bound | Exit) -> int:
     return bound.gap
-
-
-def _latest(reach: Reach) -> int:
-    return reach.latest
