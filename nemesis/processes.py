@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from cluster.concurrency import all_of
 from cluster.places.base import Place, ProcessState
 from cluster.systems.base import NodeUnreachable
 from nemesis.family import Fault, Skipped
@@ -93,7 +94,7 @@ class _ProcessFaults(ABC):
     async def undo(self, fault: Fault) -> None:
         held = self._holds.of(fault)
         self._healed.setdefault(fault.id, held)
-        await asyncio.gather(*map(self._heal_node, held))
+        await all_of(map(self._heal_node, held))
         self._holds.release(held)
 
     async def confirm(self, fault: Fault) -> str:
@@ -114,7 +115,7 @@ class Kills(_ProcessFaults):
     async def apply(self, fault: Fault) -> str:
         for node in fault.targets:
             self._holds.take(node, fault)
-        await asyncio.gather(*map(self._place.kill_node, fault.targets))
+        await all_of(map(self._place.kill_node, fault.targets))
         states = await self._states(fault.targets)
         if alive := [node for node, state in states.items() if state is not ProcessState.DEAD]:
             raise Skipped(f"the process of {', '.join(alive)} did not end")
@@ -133,7 +134,7 @@ class Pauses(_ProcessFaults):
     async def apply(self, fault: Fault) -> str:
         for node in fault.targets:
             self._holds.take(node, fault)
-        await asyncio.gather(*map(self._place.pause_node, fault.targets))
+        await all_of(map(self._place.pause_node, fault.targets))
         states = await self._states(fault.targets)
         if awake := [node for node, state in states.items() if state is not ProcessState.PAUSED]:
             raise Skipped(f"the process of {', '.join(awake)} did not stop")

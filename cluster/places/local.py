@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from cluster.concurrency import all_of
 from cluster.places.base import Capability, Link, PlaceError, ProcessState
 from cluster.places.links import LOOPBACK, Links
 from cluster.places.reaper import MARK_VARIABLE, Reaper
@@ -34,6 +36,10 @@ STATE_POLL_S = 0.002
 #: Enough for a traceback, and still readable in an error message.
 LOG_TAIL_LINES = 15
 LOG_TAIL_BYTES = 8_192
+#: A link has a listener and, for each connection, two sockets: one connection in use and one that is being replaced.
+FILES_PER_LINK = 5
+#: Whatever else the harness has open: its clients, the history, logs.
+FILES_BASE = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +50,7 @@ class _Node:
     process: asyncio.subprocess.Process | None = None
     identity: psutil.Process | None = None
     log_start: int = 0  # where the log of the current process begins
+    doomed: bool = False  # told to end; it may be alive for a moment yet
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change of a node at a time
 
 
@@ -70,7 +77,7 @@ class LocalPlace:
     async def start(self) -> None:
         try:
             await self._lay_out()
-            await asyncio.gather(*(self.start_node(node) for node in self.nodes))
+            await all_of(self.start_node(node) for node in self.nodes)
         except OSError as problem:
             await self.close()
             raise PlaceError(f"the local place could not start: {problem}") from problem
@@ -79,6 +86,7 @@ class LocalPlace:
             raise
 
     async def _lay_out(self) -> None:
+        _allow_files(FILES_BASE + FILES_PER_LINK * len(self.nodes) * (len(self.nodes) - 1))
         reservations = {node: _reserve_port() for node in self.nodes}
         listens = {node: Address(LOOPBACK, sock.getsockname()[1]) for node, sock in reservations.items()}
         self._links = Links(listens)
@@ -97,11 +105,14 @@ class LocalPlace:
     async def start_node(self, node: str) -> None:
         entry = self._node(node)
         async with entry.lock:
+            if entry.doomed:
+                # Whoever told it to end was interrupted before it had; what dies now can't count as running.
+                await self._kill(entry)
             if _state(entry) is not ProcessState.DEAD:
                 return
             launch = self.system.launch(entry.view)
             with entry.log.open("ab") as log:
-                entry.log_start = log.tell()
+                entry.log_start, entry.doomed = log.tell(), False
                 try:
                     entry.process = await asyncio.create_subprocess_exec(
                         *launch.argv,
@@ -116,7 +127,10 @@ class LocalPlace:
             # A child that nobody has waited for keeps its number, so this is that process even if it has ended already.
             with contextlib.suppress(psutil.NoSuchProcess):
                 entry.identity = psutil.Process(entry.process.pid)
-                self._reaper.watch(entry.identity)
+                try:
+                    self._reaper.watch(entry.identity)
+                except OSError as problem:
+                    raise PlaceError(f"the reaper is gone: {node} could outlive the harness ({problem})") from problem
 
     async def kill_node(self, node: str) -> None:
         entry = self._node(node)
@@ -126,6 +140,7 @@ class LocalPlace:
     async def stop_node(self, node: str) -> None:
         entry = self._node(node)
         async with entry.lock:
+            entry.doomed = True
             # A stopped process takes SIGTERM only when it goes on.
             _signal(entry, signal.SIGTERM)
             _signal(entry, signal.SIGCONT)
@@ -167,7 +182,7 @@ class LocalPlace:
 
     async def close(self) -> None:
         try:
-            await asyncio.gather(*(self.stop_node(node) for node in self._nodes))
+            await all_of(self.stop_node(node) for node in self._nodes)
         finally:
             # Reached with nodes alive only when the above was cancelled or failed.
             for entry in self._nodes.values():
@@ -184,6 +199,7 @@ class LocalPlace:
             raise PlaceError(f"there is no node {node}; the place has {', '.join(self._nodes) or 'none yet'}") from None
 
     async def _kill(self, entry: _Node) -> None:
+        entry.doomed = True
         _signal(entry, signal.SIGKILL)
         if not await _ended(entry, SIGNAL_BUDGET_S):
             raise PlaceError(f"{entry.view.id} did not end {SIGNAL_BUDGET_S:g}s after SIGKILL")
@@ -194,6 +210,15 @@ def _reserve_port() -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((LOOPBACK, 0))
     return sock
+
+
+def _allow_files(count: int) -> None:
+    """See that this process may have `count` files open. Raises PlaceError when the hard limit is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            raise PlaceError(f"so many nodes need {count} open files, and the limit (ulimit -Hn) is {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 def _state(entry: _Node) -> ProcessState:

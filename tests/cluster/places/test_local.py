@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cluster.places import node_names
 from cluster.places.base import Link, PlaceError, ProcessState
 from cluster.places.local import LocalPlace
 from cluster.systems.base import Address, Launch, NodeView
@@ -173,13 +175,45 @@ async def test_a_node_that_exits_tells_its_code_and_log(tmp_path: Path) -> None:
 
 
 class NoProgram(Standin):
+    """Has a program for n1 alone."""
+
     def launch(self, node: NodeView) -> Launch:
-        return Launch([f"/nowhere/{node.id}"])
+        return super().launch(node) if node.id == "n1" else Launch([f"/nowhere/{node.id}"])
 
 
-async def test_a_program_that_there_is_not_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(PlaceError, match=r"could not be started: /nowhere/n[12]: .*No such file"):
-        await LocalPlace(NoProgram(), ("n1", "n2"), tmp_path).start()
+async def test_a_program_that_there_is_not_is_a_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+    place = LocalPlace(NoProgram(), NODES, tmp_path)
+    with pytest.raises(PlaceError, match=r"n[23] could not be started: /nowhere/n[23]: .*No such file"):
+        await place.start()
+    assert gone(pid(place, "n1"))
+
+
+async def test_a_node_whose_end_was_interrupted_is_started_again(place: LocalPlace) -> None:
+    before = await until_answers(place, "n1")
+    killing = asyncio.create_task(place.kill_node("n1"))
+    await asyncio.sleep(0)
+    killing.cancel()
+    await asyncio.wait({killing})
+    await place.start_node("n1")
+    assert await until_answers(place, "n1") != before
+
+
+async def test_without_its_reaper_a_place_starts_no_node(place: LocalPlace) -> None:
+    reaper = place._reaper._process
+    assert reaper is not None
+    await place.kill_node("n1")
+    reaper.kill()
+    reaper.wait()
+    with pytest.raises(PlaceError, match="could outlive the harness"):
+        await place.start_node("n1")
+
+
+async def test_a_cluster_beyond_the_limit_of_open_files_is_refused(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    too_many = node_names(999)
+    with pytest.raises(PlaceError, match=r"need \d+ open files, and the limit \(ulimit -Hn\) is"):
+        await LocalPlace(Standin(), too_many, tmp_path).start()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
 
 
 async def test_closing_ends_everything_paused_nodes_too(tmp_path: Path) -> None:

@@ -120,3 +120,18 @@ def test_the_command_of_a_node(tmp_path: Path) -> None:
     assert argv[0] == sys.executable
     expected = ["serve", "--id", "n1", "--listen", "127.0.0.1:7001", "--peer", "n2=127.0.0.1:7102"]
     assert argv[-9:] == [*expected, "--data", str(tmp_path)]
+
+
+async def test_a_mutant_runs_in_place_of_the_true_node(tmp_path: Path) -> None:
+    place = LocalPlace(Lockd(mutant="every-node-grants"), NODES, tmp_path)
+    await place.start()
+    try:
+        readiness = await await_ready(place, NODES, 20)
+        assert readiness.complete, readiness.describe()
+        clients = [await place.system.connect(place.address(node), 2.0) for node in NODES]
+        outcomes = [await client.acquire("a", 5_000, 0) for client in clients]
+        assert [outcome.type for outcome in outcomes] == ["ok"] * 3, "which the true node never does"
+        for client in clients:
+            await client.close()
+    finally:
+        await place.close()
