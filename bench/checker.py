@@ -34,7 +34,9 @@ SIZES = [
 
 
 def main() -> None:
-    print(f"checker: best of {REPEATS}, all claims; goal for {GOAL_OPERATIONS} operations: {GOAL_SECONDS:g} CPU s in all")
+    print(
+        f"checker: best of {REPEATS}, all claims; goal for {GOAL_OPERATIONS} operations: {GOAL_SECONDS:g} CPU s in all"
+    )
     print(f"{'operations':>10} {'keys':>4} {'processes':>9} {'unknown':>7} {'violated':>8}", end="")
     print(f" {'read s':>7} {'check s':>7} {'total s':>7}  goal")
     with tempfile.TemporaryDirectory() as folder:

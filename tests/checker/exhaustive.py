@@ -154,3 +154,19 @@ def _effects(state: State, call: Call, free_tokens: list[int]) -> Iterator[State
                 yield state
         case _:
             pass
+
+
+def fenced(events: Iterable[Event]) -> bool:
+    """Whether no grant is at odds with any other of its key, each compared with each."""
+    grants: list[tuple[str, int, int, int]] = []
+    invokes: dict[int | str, int] = {}
+    for event in events:
+        if event.type == "invoke":
+            invokes[event.process] = event.index
+        elif event.type == "ok" and event.f == "acquire" and event.key is not None and event.value is not None:
+            grants.append((event.key, invokes[event.process], event.index, event.value["token"]))
+    return not any(
+        one[0] == other[0] and one is not other and (one[3] == other[3] or (one[2] < other[1] and one[3] > other[3]))
+        for one in grants
+        for other in grants
+    )
