@@ -157,6 +157,10 @@ class Core:
             self.steward.request(now, client.session, request)
         elif not getattr(request, "forward", True):
             self._answers.append((number, Refused(request.id, "not-leader", self.raft.leader)))
+        elif self.raft.leader is None and isinstance(request, Ack | Cancel):
+            # The acquire that it is about was sent to a leader, and may still reach it.
+            del client.asked[request.id]
+            self._answers.append((number, Unknown(request.id, "leader-lost")))
         elif self.raft.leader is None:
             self._answers.append((number, Refused(request.id, "no-leader")))
         else:
@@ -261,7 +265,7 @@ class Core:
         else:
             answer = (
                 Unknown(request.id, "leader-changed")
-                if isinstance(request, Ack)
+                if isinstance(request, Ack | Cancel)
                 else Refused(request.id, "not-leader", self.raft.leader)
             )
             self._sends.append((sender, Deliver(session, answer)))

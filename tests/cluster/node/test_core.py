@@ -133,6 +133,22 @@ def test_3_4_giving_up_is_a_question_with_a_definite_answer() -> None:
     assert waiter.wait() == ("ok", 2), "it had been granted after all"
 
 
+def test_3_4_giving_up_without_a_leader_to_ask_has_no_definite_answer() -> None:
+    """The acquire is on its way to a leader behind the cut, and takes effect when the link is mended."""
+    net = cluster()
+    node = followers(net)[0]
+    waiter = Script(net, 1, node)
+    id = waiter.queue(wait_ms=60_000)
+    net.run_for(10)
+    net.isolate(node)
+    core = net.nodes[node].core
+    assert core is not None
+    net.run_until(lambda: core.raft.leader is None)
+    waiter.client._transmit(Cancel(id))
+    assert waiter.wait() == ("info", None)
+    assert waiter.error() == "leader-lost"
+
+
 def test_3_4_a_dead_waiter_at_the_head_blocks_nobody() -> None:
     net = cluster()
     holder, dead, patient = (Script(net, i, "n2") for i in range(3))
