@@ -2,7 +2,7 @@
 
 One event a line, a client's operation by its process, the nemesis' by the word:
 
-    1 acquire a lease=2000     process 1 (pinned to n1) invokes; also: `release a 3`, `inspect a`, `renew a 3`,
+    1 acquire a lease_ms=2000  process 1 (pinned to n1) invokes; also: `release a 3`, `inspect a`, `renew a 3`,
                                `write a 3 guarded=false`, `read a`
     1 ok 3                     completes with token 3; `ok null`, `ok`, `fail held`, `info`
     nemesis partition {...}    value as JSON
