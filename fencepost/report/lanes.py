@@ -4,13 +4,14 @@ A grant's bar begins when its acquire came back `ok`. It ends when its release c
 its lease, counted from that acquire's completion, is over: until then the service may let the client keep it. What a
 client held beyond that (it released, or tried to, only later) is drawn as a thin tail: a belief, not a right.
 
-A bar is red when a finding names its token, when the token was granted twice, or when a later token was granted while it was in force (the definition
-of the claim `mutual-exclusion`: counted from the *invocation*, shortened by the declared clock error, and ended by any
-release that may have taken effect), and so is the bar of that later token.
+A bar is red when a finding names its token, when the token was granted twice, or when a later token was granted while
+it was in force (as the claim `mutual-exclusion` has it: counted from the *invocation*, shortened by the declared clock
+error, and ended by any release that may have taken effect), and so is the bar of that later token.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -73,10 +74,15 @@ def lanes(calls: Iterable[Call], end: int, clock_error: float = 0.0, named: Coll
     total = sum(map(len, by_key.values()))
     # The keys with something to see come first when not all can be shown.
     chosen = sorted(by_key, key=lambda key: (-sum(grant.red for grant in by_key[key]), -len(by_key[key]), key))
-    chosen = sorted(chosen[:LANES_MAX])
+    chosen = sorted(chosen[:LANES_MAX], key=_natural)
     budget = GRANTS_MAX // max(1, len(chosen))
     shown = [_lane(key, by_key[key], budget) for key in chosen]
     return Lanes(shown, len(by_key), total, sum(len(lane.grants) for lane in shown))
+
+
+def _natural(key: str) -> list[tuple[int, str]]:
+    """k2 before k10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", key)]
 
 
 def _grants(calls: Iterable[Call], end: int, clock_error: float) -> list[Grant]:

@@ -67,12 +67,21 @@ class Clients:
 
     def __init__(self, count: int, rng: random.Random) -> None:
         self._free_ms = dict.fromkeys(range(count), 0.0)
+        self._next = count
         self._rng = rng
 
     def take(self, start_ms: float, end_ms: float) -> int:
         idle = [process for process, free_ms in self._free_ms.items() if free_ms < start_ms]
-        process = self._rng.choice(idle) if idle else len(self._free_ms)
+        if idle:
+            process = self._rng.choice(idle)
+        else:
+            process, self._next = self._next, self._next + 1
         self._free_ms[process] = end_ms
+        return process
+
+    def retire(self, start_ms: float) -> int:
+        process = self.take(start_ms, start_ms)
+        del self._free_ms[process]
         return process
 
 
@@ -112,12 +121,12 @@ def chaos(
         took = min(rng.lognormvariate(1.2, 0.5) * slow, step_ms / 3)
         luck = rng.random()
         if luck < 0.06 * slow:
-            script.call(now, took, pool.take(now, now + took), "acquire", ASKED, "fail", key=key, error="held")
+            script.call(now, took, pool.take(now, now + took), "acquire", ASKED, "fail", key=key, error="timeout")
             times[key] += step_ms
             operations -= 1
             continue
         if luck > 1 - 0.004 * slow:
-            script.call(now, 1000, pool.take(now, end_ms * 2), "acquire", ASKED, "info", key=key, error="timeout")
+            script.call(now, 1000, pool.retire(now), "acquire", ASKED, "info", key=key, error="timeout")
             times[key] += step_ms
             operations -= 1
             continue
