@@ -258,50 +258,46 @@ def one_of(allowed: Collection[str]) -> Callable[[Item], str]:
 
 def open_yaml(path: Path, what: str) -> Item:
     """The root of a YAML file; `what` the file should be ("a scenario"). Raises ScenarioError."""
-    document = Document(str(path))
-    text = _read(path, what, document)
+    text = _read(path, what)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
-        line = None if mark is None else mark.line + 1
         found = ": ".join(part for part in ("a syntax error", problem.context, problem.problem) if part)
-        raise ScenarioError([Problem(document.file, line, "", found, "valid YAML")]) from None
-    except yaml.YAMLError as problem:  # a character that YAML does not allow: no mark, only a position
-        position = getattr(problem, "position", 0)
-        line = text.count("\n", 0, position) + 1
-        found = f"the character {text[position : position + 1]!r}"
-        raise ScenarioError([Problem(document.file, line, "", found, "text without control characters")]) from None
+        raise _unusable(path, found, "valid YAML", None if mark is None else mark.line + 1) from None
+    except yaml.reader.ReaderError as problem:
+        line = text.count("\n", 0, problem.position) + 1
+        found = f"the character {text[problem.position]!r}"
+        raise _unusable(path, found, "text without control characters", line) from None
     except RecursionError:
-        document.complain("", "lists or mappings nested without end", what)
-    except ValueError as problem:
-        document.complain("", str(problem), "valid YAML")
-    document.finish()
+        raise _unusable(path, "lists or mappings nested without end", what) from None
     if node is None:
-        raise ScenarioError([Problem(document.file, None, "", "an empty file", what)])
-    return Item(document, "", node)
+        raise _unusable(path, "an empty file", what)
+    return Item(Document(str(path)), "", node)
 
 
-def _read(path: Path, what: str, document: Document) -> str:
+def _read(path: Path, what: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
     except FileNotFoundError:
-        document.complain("", "no such file", f"the path of {what}")
+        raise _unusable(path, "no such file", f"the path of {what}") from None
     except IsADirectoryError:
-        document.complain("", "a folder", f"the path of {what}")
-    except OSError as problem:
-        document.complain("", f"a file that cannot be read ({problem.strerror})", f"the path of {what}")
-    else:
-        if len(content) > BYTES_MAX:
-            document.complain("", f"more than {BYTES_MAX} bytes", what)
-        try:
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError as problem:
-            document.lines[""] = content.count(b"\n", 0, problem.start) + 1
-            document.complain("", f"the byte 0x{content[problem.start]:02x}", "text in UTF-8")
-    document.finish()
-    raise AssertionError("a file that was not read has a problem")
+        raise _unusable(path, "a folder", f"the path of {what}") from None
+    except (OSError, ValueError) as problem:  # ValueError: a path with a null byte
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise _unusable(path, f"a file that cannot be read ({reason})", f"the path of {what}") from None
+    if len(content) > BYTES_MAX:
+        raise _unusable(path, f"more than {BYTES_MAX} bytes", what)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        raise _unusable(path, f"the byte 0x{content[problem.start]:02x}", "text in UTF-8", line) from None
+
+
+def _unusable(path: Path, found: str, remedy: str, line: int | None = None) -> ScenarioError:
+    return ScenarioError([Problem(str(path), line, "", found, remedy)])
 
 
 def _parent(path: str) -> str:

@@ -178,7 +178,7 @@ def _target(item: Item) -> str | tuple[str, ...]:
 def _cut(item: Item) -> tuple[str, str]:
     ends = item.each("two nodes: from, to", _text("the name of a node"))
     if len(ends) != 2:
-        raise Wrong(f"{len(ends)} nodes", "two: from, to")
+        raise Wrong(f"a list of {len(ends)}", "two nodes: from, to")
     return ends[0], ends[1]
 
 

@@ -115,7 +115,7 @@ def _coverage(scenario: Scenario) -> Iterator[Complaint]:
         most[name] = (times, f"the {kind} faults of nemesis", ("nemesis", "time_limit"))
     if not scenario.nemesis and spec.overrun == 0:
         for name in ("expiries", "ghosts"):
-            most[name] = (0, "neither faults nor overrun", ("nemesis", "workload.overrun"))
+            most[name] = (0, "a run without faults or overrun", ("nemesis", "workload.overrun"))
     for name, demand in scenario.coverage.items():
         if name in most and demand > most[name][0]:
             limit, why, rests_on = most[name]
