@@ -12,7 +12,7 @@ from decimal import Decimal
 NS_PER_MS = 1_000_000
 
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": NS_PER_MS, "s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
-_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ns|us|ms|s|m|h)", re.ASCII)
+_DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,15})?)(ns|us|ms|s|m|h)", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,30})?)/s", re.ASCII)
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,30})?)%", re.ASCII)
 

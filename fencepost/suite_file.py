@@ -9,6 +9,7 @@ scenarios:
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,7 +102,9 @@ def _file(item: Item, folder: Path) -> Path:
     file = folder / item.text(_A_PATH)
     if not file.is_file():
         raise Wrong(f"{item.found()}, which is no file", _A_PATH)
-    return file
+    tidy = Path(os.path.normpath(file))
+    # Where a folder is a symbolic link, the way up from it is not the way back.
+    return tidy if tidy.is_file() and tidy.samefile(file) else file
 
 
 def _time_limit_ns(item: Item) -> int:

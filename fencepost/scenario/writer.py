@@ -30,7 +30,19 @@ def dump(scenario: Scenario) -> str:
         "coverage": dict(scenario.coverage),
         "expect": {"invalid": list(scenario.expect.invalid)} if scenario.expect.invalid else "valid",
     }
-    return yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+    return "".join(_line(name, value) for name, value in plain.items())
+
+
+def _line(name: str, value: Any) -> str:
+    """One field as people write it: on one line, except for faults, which have one each."""
+    if name == "nemesis" and value:
+        return "nemesis:\n" + "".join(f"  - {_flow(fault)}" for fault in value)
+    return f"{name}: {_flow(value)}" if isinstance(value, dict | list) else _flow({name: value}, braces=False)
+
+
+def _flow(value: Any, *, braces: bool = True) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=braces, sort_keys=False, allow_unicode=True, width=10_000)
+    return text
 
 
 def _workload(spec: WorkloadSpec) -> dict[str, Any]:
