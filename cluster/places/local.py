@@ -62,7 +62,7 @@ class LocalPlace:
 
     def __init__(self, system: System, nodes: Sequence[str], folder: Path) -> None:
         self.system = system
-        self.nodes = tuple(nodes)
+        self.nodes: Sequence[str] = tuple(nodes)
         self._folder = folder.resolve()
         self._nodes: dict[str, _Node] = {}
         self._links: Links | None = None
