@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from checker.events import NEMESIS, Event
@@ -85,15 +86,11 @@ class Timeline:
 
     def leader_changes(self) -> list[tuple[Leader, Leader]]:
         """Each change from one leader or term to the next."""
-        changes: list[tuple[Leader, Leader]] = []
-        for leader in self.leaders:
-            if not changes and leader is self.leaders[0]:
-                previous = leader
-                continue
-            if (leader.node, leader.term) != (previous.node, previous.term):
-                changes.append((previous, leader))
-            previous = leader
-        return changes
+        return [
+            (before, after)
+            for before, after in pairwise(self.leaders)
+            if (before.node, before.term) != (after.node, after.term)
+        ]
 
 
 def _fault(events: list[Event]) -> Fault | None:

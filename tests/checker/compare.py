@@ -30,8 +30,9 @@ class Agreement:
 
 
 def history_of(seed: int, number: int, operations: int = 12) -> list[Event]:
-    """The history with this number; any one can be made again alone."""
-    return generate.damaged(random.Random(f"{seed}/{number}"), operations)
+    """The history with this number; any one can be made again alone. Every fourth is arbitrary."""
+    rng = random.Random(f"{seed}/{number}")
+    return generate.arbitrary(rng, operations) if number % 4 == 3 else generate.damaged(rng, operations)
 
 
 def sweep_accepts(history: History) -> bool:

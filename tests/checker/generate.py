@@ -2,7 +2,8 @@
 
 The service is simulated: every operation takes effect at a random moment of its window, leases end at random, and
 operations of unknown outcome take effect late or never. Damage swaps tokens, moves, drops and forges events, always
-leaving a well-formed history, so that about half of them no longer fit the model.
+leaving a well-formed history, so that many no longer fit the model. Arbitrary histories come from no service at all:
+they are full of acquires of unknown outcome and of observations that need one to be explained.
 """
 
 from __future__ import annotations
@@ -122,6 +123,37 @@ def damaged(random: random.Random, operations: int = 12) -> list[Event]:
         if events:
             events = _renumbered(random.choice(_DAMAGES)(random, events))
     return events
+
+
+def arbitrary(random: random.Random, operations: int = 10) -> list[Event]:
+    """Operations that overlap at random, with outcomes at random."""
+    recorder = _Recorder(random)
+    open_calls: list[_Call] = []
+    process = 0
+    overlap = random.choice([1, 2, 4])
+    tokens = random.randint(1, 5)
+    while process < operations or open_calls:
+        if process < operations and (len(open_calls) < overlap or random.random() < 0.2):
+            f = random.choices(["acquire", "release", "inspect", "renew"], [10, 3, 6, 1])[0]
+            token = random.randint(1, tokens) if f in ("release", "renew") else None
+            call = _Call(process, f, "a", token)
+            recorder.add(call, "invoke", None if token is None else {"token": token})
+            open_calls.append(call)
+            process += 1
+        else:
+            call = open_calls.pop(random.randrange(len(open_calls)))
+            if call.f == "acquire" and random.random() < 0.5:
+                if random.random() < 0.5:
+                    recorder.add(call, "info", error="timeout")
+                continue
+            call.observed = random.random() < 0.5
+            call.result = random.choice([None, random.randint(1, tokens)])
+            if call.f == "acquire" and call.result is None:
+                call.observed = False
+            elif call.f == "inspect":
+                call.observed = True
+            _complete(recorder, call)
+    return recorder.events
 
 
 def _invoke(random: random.Random, service: _Service, process: int) -> _Call:
