@@ -21,6 +21,8 @@ _STATUS_STYLES = {
 }
 #: Findings of one claim on the terminal; the report has them all.
 FINDINGS_MAX = 3
+#: Lines of one entry in a suite's summary.
+LINES_MAX = 4
 
 
 def results_table(results: Results, minimums: dict[str, int]) -> RenderableType:
@@ -103,9 +105,14 @@ def summary_table(summary: Summary) -> RenderableType:
     table.add_column("seconds", justify="right")
     table.add_column("found", overflow="fold")
     for entry in summary.entries:
-        table.add_row(Text(entry.name), entry_status(entry), f"{entry.seconds:.1f}", Text(entry.message))
+        table.add_row(Text(entry.name), entry_status(entry), f"{entry.seconds:.1f}", Text(_shortened(entry.message)))
     counts = ", ".join(f"{summary.count(status)} {status}" for status in Status if summary.count(status))
     return Group(Text(), table, Text(), _row("suite", f"{summary.name}: {counts}, in {summary.seconds:.0f} s"))
+
+
+def _shortened(message: str) -> str:
+    lines = message.splitlines()
+    return "\n".join([*lines[:LINES_MAX], *(["..."] if len(lines) > LINES_MAX else [])])
 
 
 def entry_status(entry: Entry) -> Text:

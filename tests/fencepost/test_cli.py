@@ -1,0 +1,160 @@
+"""The command line as a user meets it: another process, its exit code, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from checker.history import Event
+from tests.fencepost.synthetic import chaos
+
+KEYS = {"verdict", "claims", "operations", "coverage", "seconds"}
+
+
+def fencepost(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from fencepost.cli import main; main()", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, check=False)
+    assert "Traceback" not in result.stderr + result.stdout
+    return result
+
+
+def written(path: Path, events: list[Event]) -> Path:
+    path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    return path
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("good") / "history.jsonl", chaos(operations=300))
+
+
+@pytest.fixture(scope="module")
+def violated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("bad") / "history.jsonl", chaos(operations=900, violate=True))
+
+
+def test_check_exits_with_its_verdict_and_prints_it(good: Path, violated: Path) -> None:
+    result = fencepost("check", good)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "VALID" in result.stdout
+    result = fencepost("check", violated)
+    assert result.returncode == 1
+    assert "INVALID: violated" in result.stdout
+    assert "mutual-exclusion" in result.stdout
+
+
+def test_check_prints_exactly_one_json_document(violated: Path, tmp_path: Path) -> None:
+    result = fencepost("check", violated, "--json", "--report", tmp_path / "r.html")
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert document.keys() >= KEYS
+    assert document["verdict"] == "invalid"
+    assert document["claims"]["mutual-exclusion"]["findings"][0]["message"]
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+
+
+def test_check_looks_only_at_the_claims_that_it_is_asked_for(violated: Path) -> None:
+    result = fencepost("check", violated, "--claims", "fencing, resource", "--json")
+    assert result.returncode == 0
+    assert set(json.loads(result.stdout)["claims"]) == {"fencing", "resource"}
+
+
+def test_a_history_cut_in_its_last_line_is_decided_on_what_is_there(good: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.jsonl"
+    cut.write_bytes(good.read_bytes()[:-30])
+    result = fencepost("check", cut)
+    assert result.returncode == 0
+    assert "is cut after" in result.stdout
+
+
+BROKEN = {
+    "empty": b"",
+    "one newline": b"\n",
+    "binary": bytes(range(256)) * 50,
+    "not json": b"hello\nworld\n",
+    "json but no event": b"[1,2]\n{}\n",
+    "completion without invoke": b'{"index":0,"time":1,"process":3,"type":"ok","f":"release","key":"a"}\n',
+    "a hole": b'{"index":0,"time":1,"process":3,"type":"invoke","f":"acquire","key":"a","value":{"lease_ms":1}}\n'
+    b'{"index":5,"time":2,"process":3,"type":"ok","f":"acquire","key":"a","value":{"token":1}}\n',
+    "deep": b"[" * 100_000 + b"\n",
+    "nulls": b"\0" * 1000,
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_what_is_no_history_is_a_clear_message_and_254(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(content)
+    for extra in ([], ["--json"]):
+        result = fencepost("check", path, *extra)
+        assert result.returncode == 254, result
+        assert result.stdout == ""
+        assert str(path) in result.stderr
+        assert len(result.stderr) < 500
+
+
+def test_a_missing_file_a_bare_folder_and_an_unwritable_report_are_254(good: Path, tmp_path: Path) -> None:
+    assert fencepost("check", tmp_path / "none").returncode == 254
+    result = fencepost("check", tmp_path)
+    assert result.returncode == 254
+    assert "a history or the folder of a run is needed" in result.stderr
+    result = fencepost("check", good, "--report", tmp_path / "no" / "r.html")
+    assert result.returncode == 254
+    assert "r.html" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check"],
+        ["check", "HISTORY", "--claims", "fancy"],
+        ["check", "HISTORY", "--claims", ","],
+        ["check", "HISTORY", "--clock-error", "much"],
+        ["check", "HISTORY", "--clock-error", "150%"],
+        ["check", "HISTORY", "--clock-error", "nan"],
+        ["check", "HISTORY", "--nonsense"],
+        ["nonsense"],
+        ["run", "none.yaml"],
+        ["run", "none.yaml", "--seed", "x"],
+        ["run", "none.yaml", "--time-limit", "soon"],
+        ["suite"],
+        ["suite", "none"],
+        ["suite", "EMPTY"],
+        ["suite", "HISTORY", "--junit", "no/such/folder.xml"],
+        ["repro", "none.yaml"],
+        ["repro", "none.yaml", "--times", "0"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_254(good: Path, tmp_path: Path, arguments: list[str]) -> None:
+    replaced = [{"HISTORY": str(good), "EMPTY": str(tmp_path)}.get(word, word) for word in arguments]
+    result = fencepost(*replaced, cwd=tmp_path)
+    assert result.returncode == 254, result
+    assert result.stdout == ""
+    assert result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_scenario_names_file_line_and_field(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("name: x\ntime_limit: 5s\nworkload: {kind: mutex, clients: two}\n")
+    for command in ("run", "repro"):
+        result = fencepost(command, path, cwd=tmp_path)
+        assert result.returncode == 254
+        assert f"{path}:3: workload.clients: found 'two'" in result.stderr
+    result = fencepost("suite", path, "--json", cwd=tmp_path)
+    assert result.returncode == 254
+    assert json.loads(result.stdout)["runs"][0]["status"] == "bad-file"
+
+
+def test_help_and_version_are_0_and_help_tells_the_exit_codes() -> None:
+    assert fencepost("--version").stdout.startswith("fencepost ")
+    for command in ([], ["run"], ["check"], ["suite"], ["repro"]):
+        result = fencepost(*command, "--help")
+        assert result.returncode == 0
+        assert "254" in result.stdout
