@@ -17,8 +17,8 @@ from cluster.systems.base import Outcome
 from workloads.generator import Context, Generator, Op, Wait, sooner
 
 
-class StuckGenerator(Exception):
-    """A generator waits for an event while nothing is open that could bring one: a fault of the workload."""
+class WorkloadError(Exception):
+    """A generator does not keep its contract (workloads.generator)."""
 
 
 class Recorder(Protocol):
@@ -74,7 +74,7 @@ class Dispatcher:
 
     def poll(self, now: int) -> Invocation | Wait | None:
         """The next thing to do. None: the generator is over (operations may still be open). Raises
-        StuckGenerator."""
+        WorkloadError."""
         while self._resting and self._resting[0][0] <= now:
             self._free = (*self._free, heapq.heappop(self._resting)[1])
         if self._generator is None:
@@ -88,7 +88,7 @@ class Dispatcher:
         if self._resting:
             answer = sooner(answer, Wait(self._resting[0][0]))
         if answer.until_ns is None and not self._open:
-            raise StuckGenerator("the workload waits for an event while no operation is open")
+            raise WorkloadError("the workload waits for an event while no operation is open")
         return answer
 
     def complete(self, thread: int, outcome: Outcome, now: int, *, rest_ns: int = 0) -> Event:
@@ -115,7 +115,7 @@ class Dispatcher:
 
     def _invoke(self, op: Op, now: int) -> Invocation:
         if op.thread not in self._free:
-            raise ValueError(f"the workload gives thread {op.thread} an operation while it is not free: {op}")
+            raise WorkloadError(f"the workload gives thread {op.thread} an operation while it is not free: {op}")
         process = self._processes[op.thread]
         node = self.node(op.thread)
         event = self._record(process, "invoke", op.f, key=op.key, value=op.value, node=node)

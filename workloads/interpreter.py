@@ -28,8 +28,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.systems.base import LockClient, NodeUnreachable, Outcome
-from workloads.dispatch import Dispatcher, Invocation, Recorder, StuckGenerator
-from workloads.generator import Generator, Op
+from workloads.dispatch import Dispatcher, Invocation, Recorder, WorkloadError
+from workloads.generator import Generator, Nothing, Op
 
 Connect = Callable[[str], Awaitable[LockClient]]
 Call = Callable[[Op], Awaitable[Outcome]]
@@ -114,7 +114,7 @@ class Interpreter:
             while going and not self._stopped and self._failure is None:
                 going = await self._step()
             await self._drain()
-        except StuckGenerator as problem:
+        except WorkloadError as problem:
             raise HarnessError(str(problem)) from problem
         finally:
             await self._abandon()
@@ -184,7 +184,8 @@ class Interpreter:
             self._record_completions()
 
     async def _abandon(self) -> None:
-        """Give up what is still open: an `info` each."""
+        """Give up what is still open: an `info` each, of which a generator that may have failed hears nothing."""
+        self._dispatcher.start(Nothing())
         calls = [worker.call for worker in self._workers if worker.call is not None]
         for call in calls:
             call.cancel()

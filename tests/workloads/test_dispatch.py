@@ -4,7 +4,7 @@ import pytest
 
 from checker.history import Event, EventType
 from cluster.systems.base import Outcome
-from workloads.dispatch import Dispatcher, Invocation, StuckGenerator
+from workloads.dispatch import Dispatcher, Invocation, WorkloadError
 from workloads.generator import PENDING, Answer, Context, Generator, Nothing, Op, Repeat, Wait
 
 
@@ -91,7 +91,7 @@ def test_a_wait_ends_early_for_a_rest() -> None:
 
 def test_a_generator_that_waits_for_nothing_is_an_error() -> None:
     dispatcher, _ = started(Fixed(PENDING))
-    with pytest.raises(StuckGenerator, match="no operation is open"):
+    with pytest.raises(WorkloadError, match="no operation is open"):
         dispatcher.poll(0)
 
 
@@ -105,7 +105,7 @@ def test_a_generator_may_wait_while_an_operation_is_open() -> None:
 def test_an_op_for_a_busy_thread_is_an_error_and_is_not_recorded() -> None:
     dispatcher, notes = started(Fixed(Op(1, "inspect", "a")))
     dispatcher.poll(0)
-    with pytest.raises(ValueError, match="thread 1 an operation while it is not free"):
+    with pytest.raises(WorkloadError, match="thread 1 an operation while it is not free"):
         dispatcher.poll(0)
     assert len(notes.events) == 1
 

@@ -284,6 +284,30 @@ async def test_a_workload_that_waits_for_nothing_is_reported_instead_of_hanging(
             await FakeCluster(tmp_path).interpreter(1).run(Stuck())
 
 
+class Confused:
+    """Fails at the fifth event that it hears of."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+
+    def op(self, ctx: Context) -> Answer:
+        return (inspect(ctx.free[0]) if ctx.free else PENDING), self
+
+    def update(self, ctx: Context, event: object) -> Generator:
+        self.heard += 1
+        if self.heard >= 5:
+            raise KeyError("token")
+        return self
+
+
+async def test_a_generator_that_fails_leaves_a_whole_history(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path, forever)
+    with pytest.raises(KeyError):
+        await cluster.interpreter(8).run(Confused())
+    well_formed(cluster.events)
+    assert Counter(event.type for event in cluster.events) == {"invoke": 5, "info": 5}
+
+
 async def test_calls_to_the_resource_need_no_connection(tmp_path: Path) -> None:
     async def write(op: Op) -> Outcome:
         return Outcome("fail", error=f"{op.key} is stale")
