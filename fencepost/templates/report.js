@@ -448,7 +448,7 @@
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyle);
   addEventListener("resize", redraw);
-  addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details")) one.open = true; restyle(); });
+  addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details.finding")) one.open = true; restyle(); });
   matchMedia("print").addEventListener("change", restyle);
   restyle();
 })();
