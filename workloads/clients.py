@@ -73,7 +73,8 @@ class _Client:
             if ctx.time < self.due_ns:
                 return Wait(self.due_ns), self
             step = self.agenda[0]
-            return Op(thread, step.f, step.key, step.value, prompt=True), replace(self, waiting=True)
+            op = Op(thread, step.f, step.key, step.value, prompt=True)
+            return op, _Client(self.behaviour, self.seed, self.turns, self.agenda, waiting=True)
         agenda = self.behaviour.begin(self.seed.split(self.turns), self.turns)
         if agenda is None:
             return None, self

@@ -6,7 +6,8 @@ Times are nanoseconds; a limit or delay counts from the moment at which its gene
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import ceil
 
 from checker.history import Event
 from workloads.generator import PENDING, Answer, Context, Generator, Op, Wait, sooner
@@ -144,7 +145,7 @@ class _TimeLimit:
         return answer, _TimeLimit(self.duration_ns, inner, end_ns)
 
     def update(self, ctx: Context, event: Event) -> Generator:
-        return replace(self, inner=self.inner.update(ctx, event))
+        return _TimeLimit(self.duration_ns, self.inner.update(ctx, event), self.end_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +161,17 @@ class _Stagger:
         slot_ns = ctx.time + self._distance_ns() / 2 if self.slot_ns is None else self.slot_ns
         answer, inner = self.inner.op(ctx)
         if not isinstance(answer, Op):
-            return answer, replace(self, inner=inner, slot_ns=slot_ns)
+            return answer, self._with(inner, slot_ns)
         if ctx.time < slot_ns and not answer.prompt:
-            return Wait(-int(-slot_ns // 1)), replace(self, slot_ns=slot_ns)
+            return Wait(ceil(slot_ns)), self._with(self.inner, slot_ns)
         begun = max(slot_ns, ctx.time - self.mean_ns)
         return answer, _Stagger(self.seed, self.mean_ns, inner, self.sent + 1, begun + self._distance_ns())
 
     def update(self, ctx: Context, event: Event) -> Generator:
-        return replace(self, inner=self.inner.update(ctx, event))
+        return self._with(self.inner.update(ctx, event), self.slot_ns)
+
+    def _with(self, inner: Generator, slot_ns: float | None) -> _Stagger:
+        return _Stagger(self.seed, self.mean_ns, inner, self.sent, slot_ns)
 
     def _distance_ns(self) -> float:
         return 2 * self.mean_ns * self.seed.split(self.sent).fraction()
@@ -182,13 +186,13 @@ class _Delay:
     def op(self, ctx: Context) -> Answer:
         answer, inner = self.inner.op(ctx)
         if not isinstance(answer, Op):
-            return answer, replace(self, inner=inner)
+            return answer, _Delay(self.interval_ns, inner, self.slot_ns)
         if ctx.time < self.slot_ns:
             return Wait(self.slot_ns), self
         return answer, _Delay(self.interval_ns, inner, ctx.time + self.interval_ns)
 
     def update(self, ctx: Context, event: Event) -> Generator:
-        return replace(self, inner=self.inner.update(ctx, event))
+        return _Delay(self.interval_ns, self.inner.update(ctx, event), self.slot_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class GuardedResource:
     thread: int
 
     def begin(self, seed: Seed, turn: int) -> Agenda:
-        key = seed.split("key").pick(self.spec.key_names())
+        key = self.spec.key_name(seed.split("key").between(1, self.spec.keys))
         if seed.split("looks").chance(self.spec.reads):
             return (seed.split("look").pick((Step("inspect", key), Step("read", key), Step("read", key, UNGUARDED))),)
         write = {"data": self.thread + turn * self.spec.clients}

@@ -25,7 +25,7 @@ class Mutex:
     spec: WorkloadSpec
 
     def begin(self, seed: Seed, turn: int) -> Agenda:
-        key = seed.split("key").pick(self.spec.key_names())
+        key = self.spec.key_name(seed.split("key").between(1, self.spec.keys))
         if seed.split("looks").chance(self.spec.reads):
             return (Step("inspect", key),)
         return (acquisition(self.spec, seed, key),)

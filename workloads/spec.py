@@ -32,5 +32,9 @@ class WorkloadSpec:
     #: Only for kinds that write to a resource: how long a write is on its way to it.
     write_delay_ms: tuple[int, int] = (0, 20)
 
+    def key_name(self, number: int) -> str:
+        """The name of a key, numbered from 1 to `keys`."""
+        return f"k{number}"
+
     def key_names(self) -> tuple[str, ...]:
-        return tuple(f"k{number}" for number in range(1, self.keys + 1))
+        return tuple(self.key_name(number) for number in range(1, self.keys + 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from checker.history import Event
@@ -58,28 +58,29 @@ class _Groups:
     running: Mapping[int, tuple[Generator, Wait | None]]
 
     def op(self, ctx: Context) -> Answer:
-        running = dict(self.running)
         wait = PENDING
         asked: set[int] = set()
+        changed: dict[int, tuple[Generator, Wait | None]] = {}
+        over: list[int] = []
         for thread in ctx.free:
             group = self.group_of.get(thread)
-            if group is None or group in asked or group not in running:
+            if group is None or group in asked or group not in self.running:
                 continue
             asked.add(group)
-            generator, standing = running[group]
+            generator, standing = self.running[group]
             if standing is not None and (standing.until_ns is None or ctx.time < standing.until_ns):
                 wait = sooner(wait, standing)
                 continue
             answer, after = generator.op(self._view(ctx, group, thread))
+            if isinstance(answer, Op):
+                changed[group] = after, None
+                return answer, self._with(changed, over)
             if answer is None:
-                del running[group]
-            elif isinstance(answer, Op):
-                running[group] = after, None
-                return answer, _Groups(self.members, self.group_of, running)
+                over.append(group)
             else:
-                running[group] = after, answer if len(self.members[group]) == 1 else None
+                changed[group] = after, answer if len(self.members[group]) == 1 else None
                 wait = sooner(wait, answer)
-        return (wait if running else None), _Groups(self.members, self.group_of, running)
+        return (wait if len(over) < len(self.running) else None), self._with(changed, over)
 
     def update(self, ctx: Context, event: Event) -> Generator:
         thread = ctx.thread_of(event)
@@ -87,7 +88,15 @@ class _Groups:
         if thread is None or group is None or group not in self.running:
             return self
         updated = self.running[group][0].update(self._view(ctx, group, thread), event)
-        return _Groups(self.members, self.group_of, {**self.running, group: (updated, None)})
+        return self._with({group: (updated, None)}, ())
+
+    def _with(self, changed: Mapping[int, tuple[Generator, Wait | None]], over: Collection[int]) -> _Groups:
+        if not changed and not over:
+            return self
+        running = {**self.running, **changed}
+        for group in over:
+            del running[group]
+        return _Groups(self.members, self.group_of, running)
 
     def _view(self, ctx: Context, group: int, thread: int) -> Context:
         members = self.members[group]

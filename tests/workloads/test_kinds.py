@@ -56,7 +56,7 @@ def test_clients_are_dealt_out_to_nodes() -> None:
 
 
 def test_every_client_uses_every_key_and_looks_now_and_then() -> None:
-    history = run(MUTEX, 3, 60 * S)
+    history = run(MUTEX, 3, 20 * S)
     used = {(event.process, event.key) for event in invokes(history, "acquire")}
     assert used == {(process, key) for process in range(10) for key in MUTEX.key_names()}
     looks, turns = len(invokes(history, "inspect")), len(invokes(history, "acquire"))
