@@ -65,7 +65,6 @@ def load(path: Path) -> Suite:
     """Read a suite file. The scenario files must exist, but are not read yet. Raises ScenarioError with every problem
     that was found."""
     root = open_yaml(path, "a suite")
-    document = root.document
     try:
         fields = root.fields(FIELDS)
         suite = Suite(
@@ -74,8 +73,8 @@ def load(path: Path) -> Suite:
             fields.need("scenarios", lambda item: _entries(item, path.parent), (), "a list of scenario files"),
         )
     except Wrong as wrong:
-        document.complain("", wrong.found, wrong.remedy)
-    document.finish()
+        raise scenarios.ScenarioError([scenarios.Problem(str(path), None, "", wrong.found, wrong.remedy)]) from None
+    root.document.finish()
     return suite
 
 

@@ -57,7 +57,7 @@ class ScenarioError(Exception):
 
 
 class Wrong(Exception):
-    """A value is not what it has to be. `field` is empty for the value itself, else relative to it."""
+    """A value is not what it has to be."""
 
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(found, remedy)

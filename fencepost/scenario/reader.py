@@ -12,7 +12,7 @@ from cluster import mutants
 from fencepost import quantities
 from fencepost.scenario.model import Expectation, Scenario
 from fencepost.scenario.rules import complaints
-from fencepost.yaml_file import Document, Fields, Item, Wrong, choice, one_of, open_yaml
+from fencepost.yaml_file import Document, Fields, Item, Problem, ScenarioError, Wrong, choice, one_of, open_yaml
 from nemesis.spec import FAULTS, SHAPES, TARGETS, FaultSpec
 from workloads import kinds
 from workloads.spec import WorkloadSpec
@@ -55,9 +55,7 @@ def load(path: Path) -> Scenario:
     try:
         scenario = _scenario(root, path)
     except Wrong as wrong:
-        root.document.complain("", wrong.found, wrong.remedy)
-        root.document.finish()
-        raise AssertionError("a file with a problem was accepted") from wrong
+        raise ScenarioError([Problem(str(path), None, "", wrong.found, wrong.remedy)]) from None
     _judge(scenario, root.document)
     return scenario
 
