@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from cluster.node.core import Core
-from cluster.node.raft import HardState, Raft
+from cluster.node.messages import HardState
+from cluster.node.raft import Raft
 
 
 class VoteNotPersisted(Core):
@@ -16,5 +15,5 @@ class VoteNotPersisted(Core):
 
 class CommitWithMinority(Core):
     class raft_type(Raft):  # noqa: N801
-        def _majority(self, own: int, others: Iterable[int]) -> int:
-            return max(own, *others, 0)
+        def _majority(self, reached: dict[str, int]) -> int:
+            return max(reached.values())

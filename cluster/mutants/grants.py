@@ -7,6 +7,7 @@ from typing import Any
 
 from cluster.node.commands import Granted
 from cluster.node.core import Core
+from cluster.node.members import Members
 from cluster.node.protocol import Answer
 from cluster.node.steward import Caller, Steward
 
@@ -15,7 +16,7 @@ class EveryNodeGrants(Core):
     """Nobody else is asked: each node is a cluster of its own."""
 
     def __init__(self, **parts: Any) -> None:
-        super().__init__(**(parts | {"others": ()}))
+        super().__init__(**(parts | {"members": Members.of_voters({parts["id"]: ""})}))
 
 
 class GrantBeforeCommit(Core):

@@ -17,8 +17,10 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from cluster.node.address import join_address, split_address
 from cluster.node.client import Client, Reply, connect
-from cluster.node.core import Core
+from cluster.node.core import SNAPSHOT_EVERY, Core
+from cluster.node.protocol import NODE_ID
 from cluster.node.server import Config, NodeFailedError, Server
 from cluster.node.storage import Storage, StorageError
 
@@ -26,7 +28,6 @@ T = TypeVar("T")
 
 EXIT_REFUSED, EXIT_UNKNOWN, EXIT_USAGE, EXIT_FAILED = 1, 2, 254, 255
 
-NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
@@ -37,10 +38,10 @@ app = typer.Typer(
 
 
 def address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    found = split_address(text)
+    if found is None:
         raise typer.BadParameter(f"{text!r} is no HOST:PORT")
-    return host.strip("[]"), int(port)
+    return found
 
 
 def milliseconds(text: str) -> int:
@@ -82,8 +83,18 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
         listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients and peers connect.")],
         data: Annotated[Path, typer.Option(metavar="DIR", help="This node's own data folder.", file_okay=False)],
         peer: Annotated[
-            list[str] | None, typer.Option(metavar="NAME=HOST:PORT", help="Each other node of the cluster.")
+            list[str] | None, typer.Option(metavar="NAME=HOST:PORT", help="Each other node, and where it is.")
         ] = None,
+        join: Annotated[bool, typer.Option(help="Wait to be added to the cluster of the peers.")] = False,
+        advertise: Annotated[
+            str, typer.Option(metavar="HOST:PORT", help="Where other nodes find this one, if not where it listens.")
+        ] = "",
+        cluster: Annotated[
+            str, typer.Option(metavar="NAME", help="The cluster's name, the same on all nodes.")
+        ] = "lockd",
+        snapshot_every: Annotated[
+            int, typer.Option(min=10, help="Log entries between two snapshots.")
+        ] = SNAPSHOT_EVERY,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     ) -> None:
         """Run a node in the foreground, until SIGTERM."""
@@ -98,7 +109,9 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
         peers = peer_addresses(peer or [])
         if node_id(id) in peers:
             raise typer.BadParameter(f"--peer names this very node, {id}; name only the others")
-        config = Config(id, host, port, peers, data)
+        if advertise:
+            address(advertise)
+        config = Config(id, host, port, peers, data, cluster, join, advertise, snapshot_every)
         try:
             server = Server(config, core_type=core_type, storage_type=storage_type)
             asyncio.run(server.run())
@@ -155,6 +168,48 @@ def status(node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json
     else:
         for name, value in found.items():
             print(f"{name:12} {value}")
+
+
+members_app = typer.Typer(help="Who belongs to the cluster.", no_args_is_help=True)
+app.add_typer(members_app, name="members")
+
+
+@members_app.command("list")
+def list_members(node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json = False) -> None:
+    """Print the members, as the node knows them."""
+    members = _ask(node, timeout, lambda client: client.status())["members"]
+    if as_json:
+        print(json.dumps(members))
+    else:
+        for member in members:
+            print(f"{member['id']:12} {member['address']:24} {'voter' if member['voter'] else 'learner'}")
+
+
+@members_app.command("add")
+def add_member(
+    member: Annotated[str, typer.Argument(metavar="NAME=HOST:PORT")],
+    node: Node = "127.0.0.1:7420",
+    timeout: Timeout = "30s",
+    as_json: Json = False,
+) -> None:
+    """Add a node, started with --join; done when it has caught up and votes."""
+    [(name, (host, port))] = peer_addresses([member]).items()
+    reply = _ask(node, timeout, lambda client: client.add_member(name, join_address(host, port)))
+    _print_reply(reply, as_json, f"{name} votes")
+
+
+@members_app.command("remove")
+def remove_member(name: str, node: Node = "127.0.0.1:7420", timeout: Timeout = "30s", as_json: Json = False) -> None:
+    """Remove a node, which may lead; stop it afterwards."""
+    reply = _ask(node, timeout, lambda client: client.remove_member(node_id(name)))
+    _print_reply(reply, as_json, f"{name} is no member any more")
+
+
+@app.command()
+def transfer(name: str, node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json = False) -> None:
+    """Ask the leader to hand leadership to node NAME."""
+    reply = _ask(node, timeout, lambda client: client.move_leadership(node_id(name)))
+    _print_reply(reply, as_json, f"{name} was asked to lead")
 
 
 def _ask(node: str, timeout: str, call: Callable[[Client], Awaitable[T]]) -> T:

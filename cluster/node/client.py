@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from cluster.node.members import Member
 from cluster.node.protocol import (
     Ack,
     Acquire,
+    AddMember,
     Cancel,
     Confirmed,
     Done,
@@ -23,10 +25,12 @@ from cluster.node.protocol import (
     Holder,
     Inspect,
     LockRequest,
+    MoveLeadership,
     Ping,
     Pong,
     Refused,
     ReleaseToken,
+    RemoveMember,
     StatusReply,
     StatusRequest,
     ToClient,
@@ -103,6 +107,18 @@ class Client(asyncio.Protocol):
     async def inspect(self, key: str, *, local: bool = False, forward: bool = True) -> Reply:
         """Who holds `key`. Linearizable, unless `local`: then it is what this node knows, which may be old."""
         return await self._call(Inspect(self._new_id(), key, local, forward))
+
+    async def add_member(self, node: str, address: str) -> Reply:
+        """Add a server, found at `address` ("HOST:PORT"); ok when it votes."""
+        return await self._call(AddMember(self._new_id(), Member(node, address, False)))
+
+    async def remove_member(self, node: str) -> Reply:
+        """Remove a server; ok when that is committed."""
+        return await self._call(RemoveMember(self._new_id(), node))
+
+    async def move_leadership(self, node: str) -> Reply:
+        """Hand leadership to `node`; ok when it was asked to take over."""
+        return await self._call(MoveLeadership(self._new_id(), node))
 
     async def status(self) -> dict[str, Any]:
         """What the node knows of itself (see `Core.status`). Raises ConnectionError, TimeoutError."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
-
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Base of everything that travels or is stored: an immutable value, encoded as a tagged array."""
+from cluster.node.members import Members
+from cluster.node.message import Message
 
 
 class Grant(Message, frozen=True):
@@ -33,7 +30,13 @@ class Noop(Message, frozen=True):
     """The first entry of every leader's term (Raft, section 8)."""
 
 
-Command = Grant | Release | Expire | Noop
+class Configure(Message, frozen=True):
+    """Raft's own: from here on these are the members."""
+
+    members: Members
+
+
+Command = Grant | Release | Expire | Noop | Configure
 
 
 class Granted(Message, frozen=True):

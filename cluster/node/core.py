@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from cluster.node.commands import Command, Expired, Grant, Granted, Noop, Released, Result
+from cluster.node.commands import Command, Configure, Expired, Grant, Granted, Noop, Released, Result
 from cluster.node.leases import Leases
 from cluster.node.locks import LockTable
+from cluster.node.members import Members
+from cluster.node.messages import Batch
 from cluster.node.protocol import (
     Ack,
     Answer,
@@ -37,9 +39,15 @@ from cluster.node.protocol import (
     Unknown,
     problem,
 )
-from cluster.node.raft import Batch, HardState, Raft, Role, Timing
-from cluster.node.raftlog import Entry, RaftLog
+from cluster.node.raft import Persistent, Raft, Role, Timing
+from cluster.node.raftlog import Entry
+from cluster.node.snapshots import pack_state, unpack_state
 from cluster.node.steward import Steward
+
+#: Entries between two snapshots: a restart replays a second's work, and a snapshot costs far less than they do.
+SNAPSHOT_EVERY = 10_000
+
+COUNTERS_OF_THE_LOG = ("grants", "releases", "expiries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +80,9 @@ class Client:
 
 
 class Core:
-    """`others` are the other nodes' names; `incarnation` is drawn anew at every start; `draw(n)` gives a random integer
-    from 0 to n-1. `hard_state` and `entries` are what the disk has kept."""
+    """`members` is the configuration that the cluster began with, empty for a node that will be added to it;
+    `incarnation` is drawn anew at every start; `draw(n)` gives a random integer from 0 to n-1; `found` is what the disk
+    has kept. A snapshot is taken after every `snapshot_every` entries."""
 
     raft_type: ClassVar[type[Raft]] = Raft
     table_type: ClassVar[type[LockTable]] = LockTable
@@ -84,19 +93,17 @@ class Core:
         self,
         *,
         id: str,
-        others: tuple[str, ...],
+        members: Members,
         incarnation: int,
         draw: Callable[[int], int],
         now: int,
-        hard_state: HardState | None = None,
-        entries: Iterable[Entry] = (),
+        found: Persistent | None = None,
         timing: Timing | None = None,
+        snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
         self.id = id
         self.incarnation = incarnation
-        self.raft = self.raft_type(
-            id, others, draw, now, timing or Timing(), hard_state or HardState(0, None), RaftLog(entries)
-        )
+        self.raft = self.raft_type(id, members, draw, now, found or Persistent(), timing or Timing())
         self.table = self.table_type()
         self.leases = self.leases_type()
         self.steward: Steward | None = None
@@ -107,6 +114,9 @@ class Core:
         self._clients: dict[int, Client] = {}
         self._sends: list[tuple[str, PeerMessage]] = []
         self._answers: list[tuple[int, Answer]] = []
+        self._applied: list[Applied] = []
+        self._snapshot_every = snapshot_every
+        self._restore(now)
 
     # ---- inputs
 
@@ -178,15 +188,31 @@ class Core:
         elif self.raft.leader is not None:
             self._sends.append((self.raft.leader, Gone(client.session)))
 
+    def leave(self, now: int) -> bool:
+        """This node will stop: let somebody else lead, the one that is closest behind. False when that is no matter,
+        because it doesn't lead or there is nobody else; otherwise it may stop as soon as it no longer `leads`."""
+        self.tick(now)
+        others = [(peer.match, name) for name, peer in self.raft.peers.items() if self.raft.members.votes(name)]
+        if not self.leads or not others:
+            return False
+        self.raft.transfer(max(others)[1])
+        return True
+
+    @property
+    def leads(self) -> bool:
+        return self.raft.role is Role.LEADER
+
     # ---- outputs
 
     def collect(self, now: int) -> Outputs:
-        applied = [self._apply(entry, now) for entry in self.raft.take_committed()]
+        self._catch_up(now)
         if self.steward is not None:
             self._route(self.steward.take_answers())
         raft = self.raft.collect()
-        outputs = Outputs(raft.persist, [*raft.now, *self._sends], list(raft.after_persist), self._answers, applied)
-        self._sends, self._answers = [], []
+        outputs = Outputs(
+            raft.persist, [*raft.now, *self._sends], list(raft.after_persist), self._answers, self._applied
+        )
+        self._sends, self._answers, self._applied = [], [], []
         return outputs
 
     def deadline(self) -> int:
@@ -206,6 +232,10 @@ class Core:
             "commit": self.raft.commit,
             "applied": self.applied,
             "last": self.raft.log.last_index,
+            "snapshot": self.raft.snapshot.index if self.raft.snapshot else 0,
+            "members": [
+                {"id": member.id, "address": member.address, "voter": member.voter} for member in self.raft.members.all
+            ],
             "held": len(self.table.held),
             "waiters": self.steward.waiting() if self.steward is not None else 0,
             "counters": dict(self.counters),
@@ -213,8 +243,30 @@ class Core:
 
     # ---- applying
 
+    def _catch_up(self, now: int) -> None:
+        """Apply what is committed by now; and begin the log anew behind a snapshot, now and then."""
+        self._restore(now)
+        for entry in self.raft.take_committed():
+            self._applied.append(self._apply(entry, now))
+        behind = self.raft.snapshot.index if self.raft.snapshot else 0
+        if self.applied - behind >= self._snapshot_every:
+            state = pack_state(self.table, {name: self.counters[name] for name in COUNTERS_OF_THE_LOG})
+            self.raft.compact(self.applied, state, keep=self._snapshot_every // 2)
+
+    def _restore(self, now: int) -> None:
+        """A snapshot replaces the state, and never merges with it; every lease in it starts again in full."""
+        snapshot = self.raft.take_restored()
+        if snapshot is None:
+            return
+        self.table, counters = unpack_state(snapshot.data, self.table_type)
+        self.counters |= counters
+        self.applied = snapshot.index
+        self.leases = self.leases_type()
+        for key, hold in self.table.held.items():
+            self.leases.start(key, hold.token, hold.lease_ms, now)
+
     def _apply(self, entry: Entry, now: int) -> Applied:
-        held_before = None if isinstance(entry.command, Noop) else self.table.holder(entry.command.key)
+        held_before = None if isinstance(entry.command, Noop | Configure) else self.table.holder(entry.command.key)
         result = self.table.apply(entry.command)
         self.applied = entry.index
         self._count_down(entry.command, held_before, result, now)

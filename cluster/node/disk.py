@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from cluster.node.messages import Batch
 from cluster.node.protocol import PeerMessage
-from cluster.node.raft import Batch
 from cluster.node.storage import Storage
 
 

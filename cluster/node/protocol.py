@@ -7,14 +7,17 @@ grant back when the client goes away or stays silent.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
-from cluster.node.commands import Message
-from cluster.node.raft import RaftMessage
+from cluster.node.members import Member
+from cluster.node.message import Message
+from cluster.node.messages import RaftMessage
 
 KEY_BYTES_MAX = 512
+NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 LEASE_MS_MIN = 1
 LEASE_MS_MAX = 24 * 60 * 60 * 1000
 WAIT_MS_MAX = 60 * 60 * 1000
@@ -62,7 +65,28 @@ class Cancel(Message, frozen=True):
     id: int
 
 
-LockRequest = Acquire | ReleaseToken | Inspect | Ack | Cancel
+class AddMember(Message, frozen=True):
+    """Add a server, or give one another address; done when it votes."""
+
+    id: int
+    member: Member
+
+
+class RemoveMember(Message, frozen=True):
+    """Remove a server, which may be the leader itself; done when that is committed."""
+
+    id: int
+    node: str
+
+
+class MoveLeadership(Message, frozen=True):
+    """Hand leadership to `node`; done when it was asked to take over."""
+
+    id: int
+    node: str
+
+
+LockRequest = Acquire | ReleaseToken | Inspect | Ack | Cancel | AddMember | RemoveMember | MoveLeadership
 
 
 class Ping(Message, frozen=True):
@@ -86,7 +110,7 @@ class Confirmed(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """The release took effect."""
+    """The release, or the change of members, took effect."""
 
     id: int
 
@@ -140,10 +164,11 @@ class Session(Message, frozen=True):
 
 
 class Hello(Message, frozen=True):
-    """The first frame on a connection between nodes, on which only the sender speaks."""
+    """The first frame on a connection between nodes, on which only the sender speaks. `cluster` is the cluster's name,
+    so that nodes of two of them are not mixed up."""
 
     node: str
-    cluster: tuple[str, ...]
+    cluster: str
 
 
 class Forward(Message, frozen=True):
@@ -178,6 +203,10 @@ def problem(request: LockRequest) -> str | None:
         size = len(request.key.encode(errors="surrogatepass"))
         if not 1 <= size <= KEY_BYTES_MAX:
             return f"a key has 1 to {KEY_BYTES_MAX} bytes, this one has {size}"
+    if isinstance(request, AddMember | RemoveMember | MoveLeadership):
+        node = request.member.id if isinstance(request, AddMember) else request.node
+        if NODE_ID.fullmatch(node) is None:
+            return f"{node!r} is no node name: 1 to 32 letters, digits, '.', '_' or '-'"
     if isinstance(request, Acquire):
         if not LEASE_MS_MIN <= request.lease_ms <= LEASE_MS_MAX:
             return f"a lease lasts {LEASE_MS_MIN} to {LEASE_MS_MAX} ms, not {request.lease_ms}"

@@ -1,28 +1,31 @@
-"""Raft, as a pure state machine: elections, replication, commitment, leadership checks.
+"""Raft, as a pure state machine: elections, replication, commitment, snapshots, membership, leadership transfer.
 
 Problem. A handful of nodes have to agree on one log though any of them may crash, pause or be cut off, and messages
 may be lost, delayed, duplicated or reordered.
 
 Source. D. Ongaro, "Consensus: Bridging Theory and Practice" (2014); sections are cited at the line.
 
-How it is driven. Every input (`tick`, `receive`, `propose`, `persisted`) takes the time in nanoseconds and changes the
-state; `collect` gives what has to be done about it:
+How it is driven. Every input (`tick`, `receive`, `propose`, `persisted`, ...) takes the time in nanoseconds and changes
+the state; then
 
-- `persist` has to be on disk before any message in `after_persist` is sent, in the order of the batches. When it is,
-  the driver says so with `persisted`, which is also how a node counts itself in a quorum. A leader's own appends may
-  leave before its own disk is done (section 10.2.1), since it counts itself only afterwards.
-- `take_committed` gives the entries to apply.
+- `take_restored` gives a snapshot that has replaced the state machine's state, and `take_committed` the entries to
+  apply after it,
+- `collect` gives what has to be done: `persist` has to be on disk before any message in `after_persist` is sent, in the
+  order of the batches. When it is, the driver says so with `persisted`, which is also how a node counts itself in a
+  quorum. A leader's own appends may leave before its own disk is done (10.2.1), since it counts itself only afterwards.
 
 Rules on top of the basic algorithm, and why:
 
 1. Pre-vote (9.6): a node asks whether it could win before it raises its term, so that one that was cut off doesn't
    depose a healthy leader when it comes back.
-2. A node that hears from a leader refuses to vote (4.2.3), for the same reason.
+2. A node that hears from a leader refuses to vote (4.2.3), for the same reason; unless that leader asked for it (3.10).
 3. Check-quorum (6.2): a leader that has not heard from a majority for an election timeout steps down, so that its
    clients learn it. This is also what a leader does first after it was paused.
 4. A leader commits by counting only entries of its own term (3.6.2); its first is a no-op (6.4).
 5. Read rounds (6.4): every append carries a round number and every answer returns it. When a majority has answered
    round r, this node was still the leader at some time after r began.
+6. Membership changes one server at a time, each committed before the next is proposed, and none before the leader has
+   committed an entry of its own term: without that, two leaders could each change a different base (the flaw of 2015).
 """
 
 from __future__ import annotations
@@ -31,9 +34,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cluster.node.commands import Command, Message, Noop
+from cluster.node.commands import Command, Configure, Noop
 from cluster.node.leases import MS
+from cluster.node.members import Members
+from cluster.node.messages import (
+    Append,
+    AppendReply,
+    Batch,
+    Compaction,
+    HardState,
+    RaftMessage,
+    Snapshot,
+    SnapshotChunk,
+    SnapshotReply,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from cluster.node.progress import Progress
 from cluster.node.raftlog import Entry, RaftLog
+from cluster.node.snapshots import Assembly
 
 
 class Role(StrEnum):
@@ -53,80 +73,15 @@ class Timing:
     election: int = 500 * MS
 
 
-#: Entries in one append: with keys of the largest size a full append stays far below the frame limit.
-APPEND_ENTRIES_MAX = 512
-
-#: Appends on their way to one follower before the leader waits for an answer; enough to fill the path, and a bound on
-#: what a follower that is paused finds in its socket.
-APPENDS_IN_FLIGHT_MAX = 64
-
-
-class HardState(Message, frozen=True):
-    """What must survive a crash besides the log."""
-
-    term: int
-    vote: str | None
-
-
-class VoteRequest(Message, frozen=True):
-    """RequestVote; with `pre` the question whether a vote would be granted in `term`, which changes nothing."""
-
-    term: int
-    last_index: int
-    last_term: int
-    pre: bool
-
-
-class VoteReply(Message, frozen=True):
-    term: int
-    granted: bool
-    pre: bool
-
-
-class Append(Message, frozen=True):
-    """AppendEntries, heartbeats included. `round` is the leader's newest read round."""
-
-    term: int
-    prev_index: int
-    prev_term: int
-    entries: tuple[Entry, ...]
-    commit: int
-    round: int
-
-
-class AppendReply(Message, frozen=True):
-    """`ok`: the log agrees with the leader's up to `index`. Otherwise the append after `rejected` was refused, and the
-    leader may try again after `index`."""
-
-    term: int
-    ok: bool
-    index: int
-    rejected: int
-    round: int
-
-
-RaftMessage = VoteRequest | VoteReply | Append | AppendReply
-
-
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What has to be on disk together. Entries replace whatever the log has from the first one's index on."""
+class Persistent:
+    """What a node finds on its disk when it starts, or nothing."""
 
-    hard_state: HardState | None
-    entries: tuple[Entry, ...]
-
-
-@dataclass(slots=True)
-class Peer:
-    """What a leader knows of a follower (3.5, 10.2.1). While `probing`, it sends one append at a time until it knows
-    where the logs agree; afterwards it sends ahead of the answers."""
-
-    next: int
-    match: int = 0
-    probing: bool = True
-    in_flight: int = 0
-    round: int = 0
-    heard: int = 0
+    hard_state: HardState = field(default_factory=lambda: HardState(0, None))
+    snapshot: Snapshot | None = None
+    base_index: int = 0
+    base_term: int = 0
+    entries: Sequence[Entry] = ()
 
 
 @dataclass(slots=True)
@@ -136,40 +91,65 @@ class RaftOutput:
     after_persist: list[tuple[str, RaftMessage]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """A configuration and the index of its entry; the last one in the log holds."""
+
+    index: int
+    members: Members
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    target: str
+    deadline: int
+
+
 class Raft:
-    """One node's part. `draw(n)` gives a random integer from 0 to n-1."""
+    """One node's part. `members` is the configuration before the first entry, empty for a node that will be added.
+    `draw(n)` gives a random integer from 0 to n-1."""
 
-    id: str
-    others: tuple[str, ...]
-    draw: Callable[[int], int]
-    now: int
-    timing: Timing = field(default_factory=Timing)
-    hard_state: HardState = field(default_factory=lambda: HardState(0, None))
-    log: RaftLog = field(default_factory=RaftLog)
-
-    role: Role = Role.FOLLOWER
-    leader: str | None = None
-    commit: int = 0
-    #: The index of this leader's no-op; entries before it may not be known to be committed.
-    term_start: int = 0
-    peers: dict[str, Peer] = field(default_factory=dict)
-    round: int = 0
-
-    _election_deadline: int = 0
-    _heartbeat_deadline: int = 0
-    _heard_leader: int | None = None
-    _votes: set[str] = field(default_factory=set)
-    _pre: bool = False
-    _own_match: int = 0
-    _handed_out: int = 0
-    _unsaved_from: int | None = None
-    _state_unsaved: bool = False
-    _now_box: list[tuple[str, RaftMessage]] = field(default_factory=list)
-    _after_box: list[tuple[str, RaftMessage]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        id: str,
+        members: Members,
+        draw: Callable[[int], int],
+        now: int,
+        found: Persistent,
+        timing: Timing,
+    ) -> None:
+        self.id = id
+        self.draw, self.now, self.timing = draw, now, timing
+        self.hard_state = found.hard_state
+        self.snapshot = found.snapshot
+        self.log = RaftLog(found.entries, found.base_index, found.base_term)
+        self.role = Role.FOLLOWER
+        self.leader: str | None = None
+        self.commit = found.snapshot.index if found.snapshot else 0
+        #: The index of this leader's no-op; entries before it may not be known to be committed.
+        self.term_start = 0
+        self.peers: dict[str, Progress] = {}
+        self.round = 0
+        self._configured = [Configured(0, members)]
+        if found.snapshot:
+            self._configured = [Configured(found.snapshot.index, found.snapshot.members)]
+        for entry in found.entries:
+            if entry.index > self.commit:
+                self._note_configuration(entry)
+        self._heartbeat_deadline = 0
+        self._heard_leader: int | None = None
+        self._votes: set[str] = set()
+        self._pre = False
+        self._transfer: Transfer | None = None
         self._own_match = self.log.last_index
+        self._handed_out = self.commit
+        self._assembly: Assembly | None = None
+        self._restored: Snapshot | None = found.snapshot
+        self._unsaved_from: int | None = None
+        self._state_unsaved = False
+        self._log_unsaved = False
+        self._now_box: list[tuple[str, RaftMessage]] = []
+        self._after_box: list[tuple[str, RaftMessage]] = []
         self._await_election()
 
     # ---- what the driver and the lock service ask
@@ -179,8 +159,9 @@ class Raft:
         return self.hard_state.term
 
     @property
-    def quorum(self) -> int:
-        return (len(self.others) + 1) // 2 + 1
+    def members(self) -> Members:
+        """The configuration that holds: the last in the log, committed or not (4.1)."""
+        return self._configured[-1].members
 
     def deadline(self) -> int:
         """When `tick` is due next."""
@@ -189,12 +170,19 @@ class Raft:
     def tick(self, now: int) -> None:
         self.now = now
         if self.role is Role.LEADER:
-            if not self._quorum_heard():
+            if not self._quorum_heard() or self._removed():
                 self._become_follower(self.term, None)
-            elif now >= self._heartbeat_deadline:
+                return
+            if self._transfer is not None and now >= self._transfer.deadline:
+                self._transfer = None
+            self._promote_learners()
+            if now >= self._heartbeat_deadline:
                 self._broadcast()
         elif now >= self._election_deadline:
-            self._campaign(pre=True)
+            if self.members.votes(self.id):
+                self._campaign(pre=True)
+            else:
+                self._await_election()
 
     def propose(self, command: Command) -> Entry:
         """Append a command to the leader's log; it is sent with the next `collect`."""
@@ -202,6 +190,24 @@ class Raft:
         entry = Entry(self.log.last_index + 1, self.term, command)
         self._append(entry)
         return entry
+
+    def propose_members(self, members: Members) -> Entry | None:
+        """Begin a change of membership; None while another one, or this leader's first entry, isn't committed."""
+        if self.commit < self.term_start or self._configured[-1].index > self.commit:
+            return None
+        entry = self.propose(Configure(members))
+        self._follow_members()
+        return entry
+
+    def transfer(self, target: str) -> None:
+        """Hand leadership to `target` as soon as it has the whole log (3.10); given up after an election timeout."""
+        self._transfer = Transfer(target, self.now + self.timing.election)
+        self._try_transfer()
+
+    @property
+    def transferring(self) -> bool:
+        """While leadership is handed over nothing new should be proposed, or the target never catches up."""
+        return self._transfer is not None
 
     def next_round(self) -> int:
         """The read round that has not begun yet: when it is confirmed, the leader led after this call."""
@@ -214,8 +220,8 @@ class Raft:
             self._broadcast()
 
     def confirmed_round(self) -> int:
-        """The newest round that a majority, this leader among it, has answered."""
-        return self._majority(self.round, (peer.round for peer in self.peers.values()))
+        """The newest round that a majority has answered; this leader itself always has."""
+        return self._majority({self.id: self.round} | {name: peer.round for name, peer in self.peers.items()})
 
     def persisted(self, now: int, batch: Batch) -> None:
         """`batch`, and all before it, is on disk."""
@@ -223,34 +229,47 @@ class Raft:
         candidate = self.role is Role.CANDIDATE and not self._pre
         if candidate and self.hard_state.vote == self.id and batch.hard_state == self._state_to_save():
             self._count_vote(self.id)
-        if batch.entries and self.log.term_at(batch.entries[-1].index) == batch.entries[-1].term:
-            self._own_match = max(self._own_match, batch.entries[-1].index)
+        entries = batch.entries or (batch.compaction.entries if batch.compaction else ())
+        if entries and self.log.term_at(entries[-1].index) == entries[-1].term:
+            self._own_match = max(self._own_match, entries[-1].index)
             self._advance_commit()
+
+    def take_restored(self) -> Snapshot | None:
+        """The snapshot that replaces the state machine's state, if there is a new one; before `take_committed`."""
+        restored, self._restored = self._restored, None
+        return restored
 
     def take_committed(self) -> Sequence[Entry]:
         """The entries to apply, in order, each exactly once."""
+        if self.commit == self._handed_out:
+            return ()
         committed = self.log.between(self._handed_out + 1, self.commit)
         self._handed_out = self.commit
         return committed
+
+    def compact(self, snapshot_index: int, data: bytes, keep: int) -> None:
+        """Take `data`, the state after `snapshot_index`, as the newest snapshot; keep `keep` entries before it for
+        followers that are a little behind."""
+        term = self.log.term_at(snapshot_index)
+        assert term is not None, snapshot_index
+        members = next(c.members for c in reversed(self._configured) if c.index <= snapshot_index)
+        self.snapshot = Snapshot(snapshot_index, term, members, data)
+        self.log.compact(max(self.log.base_index, snapshot_index - keep))
+        while len(self._configured) > 1 and self._configured[1].index <= self.log.base_index:
+            del self._configured[0]
+        self._log_unsaved = True
 
     def collect(self) -> RaftOutput:
         """Everything that the inputs since the last call ask to be done."""
         if self.role is Role.LEADER:
             for name, peer in self.peers.items():
                 self._send_entries(name, peer)
-        persist = None
-        if self._unsaved_from is not None or self._state_unsaved:
-            entries = self.log.between(self._unsaved_from, self.log.last_index) if self._unsaved_from else ()
-            persist = Batch(self._state_to_save() if self._state_unsaved else None, tuple(entries))
-            self._unsaved_from, self._state_unsaved = None, False
-        output = RaftOutput(persist, self._now_box, self._after_box)
+        output = RaftOutput(self._take_unsaved(), self._now_box, self._after_box)
         self._now_box, self._after_box = [], []
         return output
 
     def receive(self, now: int, sender: str, message: RaftMessage) -> None:
         self.now = now
-        if sender not in self.others:
-            return
         match message:
             case VoteRequest():
                 self._on_vote_request(sender, message)
@@ -260,6 +279,13 @@ class Raft:
                 self._on_append(sender, message)
             case AppendReply():
                 self._on_append_reply(sender, message)
+            case SnapshotChunk():
+                self._on_snapshot_chunk(sender, message)
+            case SnapshotReply():
+                self._on_snapshot_reply(sender, message)
+            case TimeoutNow():
+                if message.term == self.term and self.role is Role.FOLLOWER and self.members.votes(self.id):
+                    self._campaign(pre=False, transfer=True)
 
     # ---- elections (3.4, 9.6)
 
@@ -274,21 +300,22 @@ class Raft:
         self.role = Role.FOLLOWER
         self.leader = leader
         self.peers = {}
+        self._transfer = None
 
-    def _campaign(self, *, pre: bool) -> None:
+    def _campaign(self, *, pre: bool, transfer: bool = False) -> None:
         self.role, self.leader = Role.CANDIDATE, None
         self._pre, self._votes = pre, set()
         self._await_election()
         if not pre:
             self._set_hard_state(HardState(self.term + 1, self.id))
-        request = VoteRequest(self.term + pre, self.log.last_index, self.log.last_term, pre)
-        self._after_box.extend((other, request) for other in self.others)
+        request = VoteRequest(self.term + pre, self.log.last_index, self.log.last_term, pre, transfer)
+        self._after_box.extend((voter, request) for voter in self.members.voters if voter != self.id)
         if pre:
             self._count_vote(self.id)
 
     def _count_vote(self, voter: str) -> None:
         self._votes.add(voter)
-        if len(self._votes) >= self.quorum:
+        if len(self._votes.intersection(self.members.voters)) >= self.members.quorum:
             if self._pre:
                 self._campaign(pre=False)
             else:
@@ -297,13 +324,13 @@ class Raft:
     def _become_leader(self) -> None:
         self.role, self.leader = Role.LEADER, self.id
         self.round = 0
-        self.peers = {other: Peer(self.log.last_index + 1, heard=self.now) for other in self.others}
         self.term_start = self.log.last_index + 1
+        self._follow_members()
         self.propose(Noop())
         self._broadcast()
 
     def _on_vote_request(self, sender: str, request: VoteRequest) -> None:
-        if self._hears_leader():
+        if self._hears_leader() and not request.transfer:
             return
         if not request.pre and request.term > self.term:
             self._become_follower(request.term, None)
@@ -342,8 +369,8 @@ class Raft:
         )
 
     def _quorum_heard(self) -> bool:
-        limit = self.now - self.timing.election
-        return 1 + sum(peer.heard > limit for peer in self.peers.values()) >= self.quorum
+        heard = {self.id: self.now} | {name: peer.heard for name, peer in self.peers.items()}
+        return self.members.majority(heard) > self.now - self.timing.election
 
     # ---- replication, the follower's side (3.5)
 
@@ -352,8 +379,7 @@ class Raft:
             # The answer carries the newer term, which makes a leader that was left behind step down.
             self._answer_append(sender, append, ok=False, index=self.log.last_index)
             return
-        self._become_follower(append.term, sender)
-        self._heard_leader = self.now
+        self._follow(sender, append.term)
         if not self._agrees_with(append):
             self._answer_append(sender, append, ok=False, index=self._where_to_retry(append.prev_index))
             return
@@ -362,11 +388,16 @@ class Raft:
         self.commit = max(self.commit, min(append.commit, known))
         self._answer_append(sender, append, ok=True, index=known)
 
+    def _follow(self, leader: str, term: int) -> None:
+        self._become_follower(term, leader)
+        self._heard_leader = self.now
+
     def _answer_append(self, leader: str, append: Append, *, ok: bool, index: int) -> None:
         self._after_box.append((leader, AppendReply(self.term, ok, index, append.prev_index, append.round)))
 
     def _agrees_with(self, append: Append) -> bool:
-        return self.log.term_at(append.prev_index) == append.prev_term
+        """What lies before the base is in a snapshot, so it was committed, so every leader has it."""
+        return append.prev_index < self.log.base_index or self.log.term_at(append.prev_index) == append.prev_term
 
     def _where_to_retry(self, prev_index: int) -> int:
         """The last index at which the logs may agree: a whole conflicting term is skipped at once (3.5)."""
@@ -377,7 +408,7 @@ class Raft:
     def _take_entries(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             known = self.log.term_at(entry.index)
-            if known == entry.term:
+            if known == entry.term or entry.index <= self.log.base_index:
                 continue
             if known is not None:
                 self._cut_conflict(entry.index)
@@ -387,9 +418,12 @@ class Raft:
         assert index > self.commit, f"entry {index} is committed and would be overwritten"
         self.log.cut_from(index)
         self._own_match = min(self._own_match, index - 1)
+        while self._configured[-1].index >= index:
+            self._configured.pop()
 
     def _append(self, entry: Entry) -> None:
         self.log.append(entry)
+        self._note_configuration(entry)
         self._unsaved_from = min(self._unsaved_from or entry.index, entry.index)
 
     # ---- replication, the leader's side (3.5, 3.6.2, 10.2.1)
@@ -399,68 +433,145 @@ class Raft:
         self._heartbeat_deadline = self.now + self.timing.heartbeat
         for name, peer in self.peers.items():
             if not self._send_entries(name, peer):
-                self._send_append(name, peer, ())
+                self._now_box.append((name, peer.heartbeat(self.term, self.log, self.commit, self.round)))
 
-    def _send_entries(self, name: str, peer: Peer) -> bool:
-        """Send what the follower lacks, as far as its window allows; says whether anything was sent."""
-        sent = False
-        while peer.next <= self.log.last_index and peer.in_flight < (1 if peer.probing else APPENDS_IN_FLIGHT_MAX):
-            last = min(self.log.last_index, peer.next + APPEND_ENTRIES_MAX - 1)
-            self._send_append(name, peer, tuple(self.log.between(peer.next, last)))
-            peer.in_flight += 1
-            if peer.probing:
-                return True
-            peer.next = last + 1
-            sent = True
-        return sent
-
-    def _send_append(self, name: str, peer: Peer, entries: tuple[Entry, ...]) -> None:
-        prev = peer.next - 1
-        prev_term = self.log.term_at(prev)
-        assert prev_term is not None
-        self._now_box.append((name, Append(self.term, prev, prev_term, entries, self.commit, self.round)))
+    def _send_entries(self, name: str, peer: Progress) -> bool:
+        """Send what the follower lacks, as far as its window allows; says whether any append was sent."""
+        if peer.lacks(self.log):
+            assert self.snapshot is not None
+            peer.begin_install(self.snapshot)
+        chunk = peer.chunk(self.term, self.round, self.now, again_after=self.timing.election)
+        if chunk is not None:
+            self._now_box.append((name, chunk))
+        appends = peer.appends(self.term, self.log, self.commit, self.round)
+        self._now_box.extend((name, append) for append in appends)
+        return bool(appends)
 
     def _on_append_reply(self, sender: str, reply: AppendReply) -> None:
-        if reply.term > self.term:
-            self._become_follower(reply.term, None)
-        if self.role is not Role.LEADER or reply.term < self.term:
-            return
-        peer = self.peers[sender]
+        peer = self._heard_from(sender, reply.term, reply.round)
+        if peer is not None and peer.on_append_reply(reply):
+            self._on_progress()
+
+    def _heard_from(self, sender: str, term: int, round: int) -> Progress | None:
+        """The follower that answered this leader, in this term; None when this is no such answer."""
+        if term > self.term:
+            self._become_follower(term, None)
+        peer = self.peers.get(sender)
+        if self.role is not Role.LEADER or term < self.term or peer is None:
+            return None
         peer.heard = self.now
-        peer.round = max(peer.round, reply.round)
-        peer.in_flight = max(0, peer.in_flight - 1)
-        if reply.ok:
-            self._on_match(peer, reply.index)
-        else:
-            self._on_reject(peer, reply)
+        peer.round = max(peer.round, round)
+        return peer
 
-    def _on_match(self, peer: Peer, index: int) -> None:
-        if peer.probing and index >= peer.next - 1:
-            peer.probing, peer.in_flight = False, 0
-        if index > peer.match:
-            peer.match = index
-            self._advance_commit()
-        peer.next = max(peer.next, peer.match + 1)
-        if peer.match == peer.next - 1:
-            peer.in_flight = 0
-
-    def _on_reject(self, peer: Peer, reply: AppendReply) -> None:
-        """Step back; unless the reject is an old one, about a place that is known to agree or is no longer asked."""
-        if reply.rejected <= peer.match or (peer.probing and reply.rejected != peer.next - 1):
-            return
-        peer.next = max(peer.match, min(reply.index, reply.rejected - 1)) + 1
-        peer.probing, peer.in_flight = True, 0
+    def _on_progress(self) -> None:
+        self._advance_commit()
+        self._try_transfer()
 
     def _advance_commit(self) -> None:
         if self.role is not Role.LEADER:
             return
-        index = self._majority(self._own_match, (peer.match for peer in self.peers.values()))
-        if index > self.commit and self.log.term_at(index) == self.term:
+        index = self._majority({self.id: self._own_match} | {name: peer.match for name, peer in self.peers.items()})
+        if index > self.commit and self._may_commit(index):
             self.commit = index
 
-    def _majority(self, own: int, others: Iterable[int]) -> int:
-        """The largest number that a majority has reached."""
-        return sorted((own, *others), reverse=True)[self.quorum - 1]
+    def _may_commit(self, index: int) -> bool:
+        """Only an entry of the own term commits by counting; earlier ones with it (3.6.2)."""
+        return self.log.term_at(index) == self.term
+
+    def _majority(self, reached: dict[str, int]) -> int:
+        return self.members.majority(reached)
+
+    # ---- snapshots (5.1, 5.3)
+
+    def _on_snapshot_chunk(self, sender: str, chunk: SnapshotChunk) -> None:
+        if chunk.term < self.term:
+            self._after_box.append((sender, SnapshotReply(self.term, chunk.index, 0, chunk.round)))
+            return
+        self._follow(sender, chunk.term)
+        if chunk.index <= self.commit:
+            self._answer_chunk(sender, chunk, chunk.size)
+            return
+        if self._assembly is None or not self._assembly.continues(sender, chunk):
+            self._assembly = Assembly(sender, chunk.term, chunk.index, chunk.size)
+        assembly = self._assembly
+        received = assembly.take(chunk)
+        if assembly.complete:
+            self._assembly = None
+            self._install(assembly.snapshot())
+        self._answer_chunk(sender, chunk, received)
+
+    def _answer_chunk(self, leader: str, chunk: SnapshotChunk, received: int) -> None:
+        self._after_box.append((leader, SnapshotReply(self.term, chunk.index, received, chunk.round)))
+
+    def _install(self, snapshot: Snapshot) -> None:
+        """Replace the state by `snapshot`; keep of the log only what is known to follow it (5.3)."""
+        if self.log.term_at(snapshot.index) == snapshot.term:
+            self.log.compact(snapshot.index)
+            self._configured = [
+                Configured(snapshot.index, snapshot.members),
+                *(configured for configured in self._configured if configured.index > snapshot.index),
+            ]
+        else:
+            self.log.start_at(snapshot.index, snapshot.term)
+            self._configured = [Configured(snapshot.index, snapshot.members)]
+            self._own_match = snapshot.index
+        self.snapshot = self._restored = snapshot
+        self.commit = self._handed_out = snapshot.index
+        self._log_unsaved = True
+
+    def _on_snapshot_reply(self, sender: str, reply: SnapshotReply) -> None:
+        peer = self._heard_from(sender, reply.term, reply.round)
+        if peer is not None and peer.on_snapshot_reply(reply):
+            self._on_progress()
+
+    # ---- membership and transfer (3.10, 4.1, 4.2)
+
+    def _note_configuration(self, entry: Entry) -> None:
+        if isinstance(entry.command, Configure):
+            self._configured.append(Configured(entry.index, entry.command.members))
+
+    def _follow_members(self) -> None:
+        """Follow exactly the members of the configuration that holds."""
+        self.peers = {
+            member.id: self.peers.get(member.id) or Progress(self.log.last_index + 1, heard=self.now)
+            for member in self.members.all
+            if member.id != self.id
+        }
+
+    def _removed(self) -> bool:
+        """A leader may remove itself, and leads until that is committed (4.2.2)."""
+        return self.id not in self.members and self._configured[-1].index <= self.commit
+
+    def _promote_learners(self) -> None:
+        for member in self.members.all:
+            peer = self.peers.get(member.id)
+            if not member.voter and peer is not None and peer.match >= max(self.commit, self.term_start):
+                self.propose_members(self.members.with_member(type(member)(member.id, member.address, True)))
+                return
+
+    def _try_transfer(self) -> None:
+        if self._transfer is None:
+            return
+        peer = self.peers.get(self._transfer.target)
+        if peer is not None and peer.match == self.log.last_index:
+            self._now_box.append((self._transfer.target, TimeoutNow(self.term)))
+
+    # ---- what goes to disk
+
+    def _take_unsaved(self) -> Batch | None:
+        if self._unsaved_from is None and not self._state_unsaved and not self._log_unsaved:
+            return None
+        state = self._state_to_save() if self._state_unsaved else None
+        compaction: Compaction | None = None
+        entries: tuple[Entry, ...] = ()
+        if self._log_unsaved:
+            assert self.snapshot is not None
+            kept = tuple(self.log.between(self.log.base_index + 1, self.log.last_index))
+            compaction = Compaction(self.snapshot, self.log.base_index, self.log.base_term, kept)
+        elif self._unsaved_from is not None:
+            entries = tuple(self.log.between(self._unsaved_from, self.log.last_index))
+        self._unsaved_from, self._state_unsaved, self._log_unsaved = None, False, False
+        return Batch(state, entries, compaction)
 
     def _state_to_save(self) -> HardState:
         return self.hard_state

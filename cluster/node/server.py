@@ -17,19 +17,17 @@ from pathlib import Path
 
 import msgspec
 
-from cluster.node.core import Core
+from cluster.node.address import join_address, split_address
+from cluster.node.core import SNAPSHOT_EVERY, Core
 from cluster.node.disk import Disk, Written
+from cluster.node.members import Members
 from cluster.node.protocol import (
-    Ack,
-    Acquire,
-    Cancel,
     Hello,
-    Inspect,
+    LockRequest,
     PeerMessage,
     Ping,
     Pong,
     Refused,
-    ReleaseToken,
     StatusReply,
     StatusRequest,
     ToClient,
@@ -49,13 +47,25 @@ _decoder = msgspec.msgpack.Decoder(ToNode)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How one node is run. `peers` maps the other nodes' names to the addresses under which this one reaches them."""
+    """How one node is run. `peers` maps other nodes' names to the addresses under which this one reaches them. With
+    `join` they are only that: the node waits to be added to their cluster. Otherwise they and this node begin it.
+    `advertise` is where other nodes find this one."""
 
     id: str
     host: str
     port: int
     peers: Mapping[str, tuple[str, int]]
     data: Path
+    cluster: str = "lockd"
+    join: bool = False
+    advertise: str = ""
+    snapshot_every: int = SNAPSHOT_EVERY
+
+    def first_members(self) -> Members:
+        if self.join:
+            return Members(())
+        own = self.advertise or join_address(self.host, self.port)
+        return Members.of_voters({self.id: own} | {peer: join_address(*at) for peer, at in self.peers.items()})
 
 
 class NodeFailedError(Exception):
@@ -110,20 +120,22 @@ class Connection(asyncio.Protocol):
                 self.send(StatusReply(message.id, dict(self._server.core.status())))
             case Hello():
                 self._greet(message)
-            case Acquire() | ReleaseToken() | Inspect() | Ack() | Cancel() if self._peer is None:
-                self._server.on_request(self._number, message)
+            case _ if isinstance(message, LockRequest):
+                if self._peer is None:
+                    self._server.on_request(self._number, message)
+                else:
+                    self._refuse("a client's request on a connection between nodes")
             case _ if self._peer is None:
                 self._refuse("a message between nodes on a connection that did not begin with Hello")
-            case Acquire() | ReleaseToken() | Inspect() | Ack() | Cancel():
-                self._refuse("a client's request on a connection between nodes")
             case _:
                 self._server.on_peer_message(self._peer, message)
 
     def _greet(self, hello: Hello) -> None:
         config = self._server.config
-        members = {config.id, *config.peers}
-        if hello.node not in config.peers or set(hello.cluster) != members:
-            self._refuse(f"node {hello.node} of {sorted(hello.cluster)} is no peer of {config.id} of {sorted(members)}")
+        if hello.cluster != config.cluster:
+            self._refuse(f"node {hello.node} belongs to cluster {hello.cluster!r}, this one to {config.cluster!r}")
+        elif hello.node == config.id:
+            self._refuse(f"another node calls itself {hello.node}, as this one does")
         else:
             self._peer = hello.node
 
@@ -151,12 +163,12 @@ class Server:
         self._storage = storage_type(config.data, config.id)
         self.core = core_type(
             id=config.id,
-            others=tuple(config.peers),
+            members=config.first_members(),
             incarnation=secrets.randbits(62),
             draw=secrets.randbelow,
             now=clock(),
-            hard_state=self._storage.hard_state,
-            entries=self._storage.entries,
+            found=self._storage.found,
+            snapshot_every=config.snapshot_every,
         )
         self._links: dict[str, PeerLink] = {}
         self._disk: Disk
@@ -166,20 +178,20 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._stop: asyncio.Future[None]
         self._role_logged = ""
+        self._leaving = False
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Raises NodeFailedError when the disk fails, OSError when it can't listen."""
+        """Serve until SIGTERM or SIGINT; hand over leadership before stopping. Raises NodeFailedError when the disk
+        fails, OSError when it can't listen."""
         loop = asyncio.get_running_loop()
         self._stop = loop.create_future()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._stop_with, None)
+            loop.add_signal_handler(signum, self._on_signal)
         config = self.config
         listener = await loop.create_server(self._connection, config.host, config.port)
         self._disk = Disk(self._storage, self._on_written, self._on_disk_failure)
-        members = (config.id, *config.peers)
-        self._links = {
-            peer: PeerLink(config.id, members, peer, host, port) for peer, (host, port) in config.peers.items()
-        }
+        for peer in config.peers:
+            self._link(peer)
         log.info(
             "node=%s event=started listen=%s:%d term=%d last=%d torn_bytes=%d",
             config.id, config.host, config.port, self.core.raft.term, self.core.raft.log.last_index,
@@ -193,7 +205,7 @@ class Server:
 
     # ---- inputs
 
-    def on_request(self, number: int, request: Acquire | ReleaseToken | Inspect | Ack | Cancel) -> None:
+    def on_request(self, number: int, request: LockRequest) -> None:
         self.core.request(self._clock(), number, request)
         self._plan_flush()
 
@@ -246,6 +258,9 @@ class Server:
         else:
             self._send(out.after_persist)
         self._log_role()
+        if self._leaving and not self.core.leads:
+            self._stop_with(None)
+            return
         if self._timer is not None:
             self._timer.cancel()
         wait_ns = self.core.deadline() - self._clock()
@@ -253,7 +268,18 @@ class Server:
 
     def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
         for peer, message in messages:
-            self._links[peer].send(message)
+            link = self._links.get(peer) or self._link(peer)
+            if link is not None:
+                link.send(message)
+
+    def _link(self, peer: str) -> PeerLink | None:
+        """Begin to connect to `peer`: where this node was told, else where the configuration says."""
+        member = self.core.raft.members.get(peer)
+        address = self.config.peers.get(peer) or (split_address(member.address) if member else None)
+        if address is None:
+            return None
+        link = self._links[peer] = PeerLink(self.config.id, self.config.cluster, peer, *address)
+        return link
 
     def _log_role(self) -> None:
         raft = self.core.raft
@@ -275,6 +301,14 @@ class Server:
             self._stop.set_result(None)
         else:
             self._stop.set_exception(error)
+
+    def _on_signal(self) -> None:
+        """The first asks to stop, which a leader does when somebody else leads; the second doesn't wait."""
+        if self._leaving or not self.core.leave(self._clock()):
+            self._stop_with(None)
+            return
+        self._leaving = True
+        self._plan_flush()
 
     async def _shut_down(self, listener: asyncio.Server) -> None:
         listener.close()

@@ -28,12 +28,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cluster.node.commands import Expire, Grant, Granted, Release, Released, Result
+from cluster.node.commands import Configure, Expire, Grant, Granted, Release, Released, Result
 from cluster.node.leases import MS, Due, Leases
 from cluster.node.locks import LockTable
+from cluster.node.members import Members
 from cluster.node.protocol import (
     Ack,
     Acquire,
+    AddMember,
     Answer,
     Cancel,
     Confirmed,
@@ -42,8 +44,10 @@ from cluster.node.protocol import (
     Holder,
     Inspect,
     LockRequest,
+    MoveLeadership,
     Refused,
     ReleaseToken,
+    RemoveMember,
     Session,
     Unknown,
 )
@@ -92,6 +96,18 @@ class Read:
     answer: Callable[[], Answer]
 
 
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """Somebody waits until `node` is a voter (or, with `gone`, is no member any more)."""
+
+    caller: Caller
+    node: str
+    gone: bool
+
+    def fulfilled(self, members: Members) -> bool:
+        return self.node not in members if self.gone else members.votes(self.node)
+
+
 @dataclass(slots=True)
 class Steward:
     raft: Raft
@@ -108,6 +124,7 @@ class Steward:
     _unacknowledged: dict[Caller, Unacknowledged] = field(default_factory=dict)
     _reads: deque[Read] = field(default_factory=deque)
     _last_request: dict[Session, int] = field(default_factory=dict)
+    _changes: list[MemberChange] = field(default_factory=list)
     _answers: list[tuple[Session, Answer]] = field(default_factory=list)
 
     @classmethod
@@ -147,6 +164,10 @@ class Steward:
         self._last_request[session] = request.id
         caller = Caller(session, request.id)
         match request:
+            case Acquire() if self.raft.transferring:
+                self._answer(caller, Refused(caller.id, "leader-changing"))
+            case ReleaseToken() if self.raft.transferring:
+                self._answer(caller, Refused(caller.id, "leader-changing"))
             case Acquire():
                 self._acquire(now, caller, request)
             case ReleaseToken():
@@ -158,6 +179,12 @@ class Steward:
                     max(self.raft.commit, self.raft.term_start),
                     lambda: Holder(id, self.table.holder(key), local=False),
                 )
+            case AddMember(member=member):
+                self._change(caller, member.id, self.raft.members.with_learner(member), gone=False)
+            case RemoveMember(node=node):
+                self._change(caller, node, self.raft.members.without(node), gone=True)
+            case MoveLeadership(node=node):
+                self._move_leadership(caller, node)
 
     def gone(self, now: int, session: Session) -> None:
         """The client of this session can't be reached any more."""
@@ -180,6 +207,11 @@ class Steward:
             caller = self._releases.pop(entry.index)
             released = isinstance(result, Released)
             self._answer(caller, Done(caller.id) if released else Refused(caller.id, "not-held"))
+        elif isinstance(entry.command, Configure):
+            fulfilled = [change for change in self._changes if change.fulfilled(entry.command.members)]
+            for change in fulfilled:
+                self._changes.remove(change)
+                self._answer(change.caller, Done(change.caller.id))
 
     def take_answers(self) -> list[tuple[Session, Answer]]:
         """The answers that are ready, after every input."""
@@ -194,7 +226,8 @@ class Steward:
         for read in self._reads:
             self._answer(read.caller, Refused(read.caller.id, "leader-changed"))
         proposed = [caller for caller in self._grants.values() if caller is not None]
-        for caller in (*proposed, *self._releases.values(), *self._unacknowledged):
+        changing = [change.caller for change in self._changes]
+        for caller in (*proposed, *self._releases.values(), *self._unacknowledged, *changing):
             self._answer(caller, Unknown(caller.id, "leader-changed"))
         return self._answers
 
@@ -260,6 +293,25 @@ class Steward:
         else:
             del self._unacknowledged[caller]
             self._answer(caller, Confirmed(caller.id))
+
+    def _change(self, caller: Caller, node: str, members: Members, *, gone: bool) -> None:
+        change = MemberChange(caller, node, gone)
+        if members == self.raft.members:
+            self._answer(caller, Done(caller.id))
+        elif not members.voters:
+            self._answer(caller, Refused(caller.id, "bad-request: the last voter can't be removed"))
+        elif self.raft.propose_members(members) is None:
+            self._answer(caller, Refused(caller.id, "busy: another change of members is not committed yet"))
+        else:
+            self._changes.append(change)
+
+    def _move_leadership(self, caller: Caller, node: str) -> None:
+        if not self.raft.members.votes(node):
+            self._answer(caller, Refused(caller.id, f"bad-request: {node} is no voter of this cluster"))
+            return
+        if node != self.raft.id:
+            self.raft.transfer(node)
+        self._answer(caller, Done(caller.id))
 
     # ---- grants
 

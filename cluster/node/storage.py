@@ -1,7 +1,8 @@
-"""What a node keeps on disk: term, vote and log, in one file that is only ever appended to.
+"""What a node keeps on disk: term, vote, snapshot and log, in one file that is only ever appended to.
 
 The file is a sequence of records: length, CRC-32, MessagePack. An entry replaces whatever was recorded from its index
-on, and a hard state replaces the one before, so that nothing is ever overwritten and one fsync covers both. The space
+on, and a hard state replaces the one before, so that nothing is ever overwritten and one fsync covers both. With a
+snapshot the file begins anew: it is written beside the old one, fsynced, and renamed over it. The space
 behind the last record is zero-filled ahead of time: overwriting allocated blocks spares each fsync the file system's
 own bookkeeping. A length of zero therefore ends the log.
 
@@ -16,12 +17,14 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from cluster.node.commands import Message
-from cluster.node.raft import Batch, HardState
+from cluster.node.message import Message
+from cluster.node.messages import Batch, Compaction, HardState, Snapshot
+from cluster.node.raft import Persistent
 from cluster.node.raftlog import Entry
 
 #: Zero-filled ahead in one go: some ten thousand entries.
@@ -39,7 +42,14 @@ class Identity(Message, frozen=True):
     node: str
 
 
-Record = Identity | HardState | Entry
+class Base(Message, frozen=True):
+    """The log begins behind this index."""
+
+    index: int
+    term: int
+
+
+Record = Identity | HardState | Snapshot | Base | Entry
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -66,26 +76,82 @@ def unpack(data: bytes) -> Iterator[tuple[Record, int]]:
         yield _decoder.decode(body), offset
 
 
+def log_anew(node: str, hard_state: HardState, compaction: Compaction) -> list[Record]:
+    """The records of a log that begins with a snapshot."""
+    base = Base(compaction.base_index, compaction.base_term)
+    return [Identity(FORMAT, node), hard_state, compaction.snapshot, base, *compaction.entries]
+
+
+@dataclass(slots=True)
+class Contents:
+    """What the records say, one after another."""
+
+    node: str | None = None
+    hard_state: HardState = field(default_factory=lambda: HardState(0, None))
+    snapshot: Snapshot | None = None
+    base: Base = field(default_factory=lambda: Base(0, 0))
+    entries: list[Entry] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, data: bytes, path: Path) -> tuple[Contents, int]:
+        """The contents, and how many bytes of `data` are whole records. Raises StorageError."""
+        contents, end = cls(), 0
+        try:
+            for record, behind in unpack(data):
+                contents.take(record, path)
+                end = behind
+        except msgspec.DecodeError as error:
+            raise StorageError(f"{path} has a record that this lockd can't read, at byte {end}: {error}") from error
+        return contents, end
+
+    def take(self, record: Record, path: Path) -> None:
+        if (self.node is None) != isinstance(record, Identity):
+            raise StorageError(f"{path} is no lockd log: it does not begin with a node's name")
+        match record:
+            case Identity():
+                if record.format != FORMAT:
+                    raise StorageError(f"{path} has format {record.format}; this lockd reads format {FORMAT}")
+                self.node = record.node
+            case HardState():
+                self.hard_state = record
+            case Snapshot():
+                self.snapshot = record
+            case Base():
+                self.base = record
+                self.entries.clear()
+            case Entry():
+                at = record.index - self.base.index
+                if not 1 <= at <= len(self.entries) + 1:
+                    raise StorageError(f"{path} has a hole before entry {record.index}; restore or wipe this node")
+                del self.entries[at - 1 :]
+                self.entries.append(record)
+
+    def persistent(self) -> Persistent:
+        return Persistent(self.hard_state, self.snapshot, self.base.index, self.base.term, self.entries)
+
+
 class Storage:
-    """The one user of a data folder. `hard_state` and `entries` are what was found at the start."""
+    """The one user of a data folder. `found` is what was there at the start."""
 
     def __init__(self, folder: Path, node: str) -> None:
         """Open or create. Raises StorageError."""
-        self.hard_state = HardState(0, None)
-        self.entries: list[Entry] = []
-        path = folder / "log"
+        self._node, self._folder = node, folder
+        self._path = folder / "log"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StorageError(f"cannot use data folder {folder}: {error.strerror}") from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._file)
             raise StorageError(f"data folder {folder} is in use by another node; stop that one first") from error
-        data = path.read_bytes()
-        self._end = self._recover(data, node, path)
+        data = self._path.read_bytes()
+        contents, self._end = Contents.read(data, self._path)
+        self._check_owner(contents, data)
+        self.found = contents.persistent()
+        self._hard_state = contents.hard_state
         self.torn_bytes = len(data[self._end :].rstrip(b"\0"))
         os.ftruncate(self._file, self._end)
         self._allocated = self._end
@@ -93,49 +159,45 @@ class Storage:
             self._append(pack(Identity(FORMAT, node)))
         self._allocate(ALLOCATE_BYTES)
         os.fsync(self._file)
-        self._sync_folder(folder)
+        self._sync_folder()
 
     def write(self, batches: Iterable[Batch]) -> None:
         """Record the batches, in order, with one fsync. After an OSError nothing may be assumed: the node must stop."""
         records: list[bytes] = []
         for batch in batches:
             if batch.hard_state is not None:
+                self._hard_state = batch.hard_state
                 records.append(pack(batch.hard_state))
+            if batch.compaction is not None:
+                self._begin_anew(batch.compaction)
+                records.clear()
             records.extend(map(pack, batch.entries))
-        self._append(b"".join(records))
-        os.fdatasync(self._file)
+        if records:
+            self._append(b"".join(records))
+            os.fdatasync(self._file)
 
     def close(self) -> None:
         os.close(self._file)
+        os.close(self._lock)
 
-    def _recover(self, data: bytes, node: str, path: Path) -> int:
-        end = 0
-        try:
-            for record, behind in unpack(data):
-                if (end == 0) != isinstance(record, Identity):
-                    raise StorageError(f"{path} is no lockd log: it does not begin with a node's name")
-                self._take(record, node, path)
-                end = behind
-        except msgspec.DecodeError as error:
-            raise StorageError(f"{path} has a record that this lockd can't read, at byte {end}: {error}") from error
-        if end == 0 and not pack(Identity(FORMAT, node)).startswith(data.rstrip(b"\0")):
-            raise StorageError(f"{path} is no lockd log; choose another data folder, or move that file away")
-        return end
+    def _check_owner(self, contents: Contents, data: bytes) -> None:
+        if contents.node is None and not pack(Identity(FORMAT, self._node)).startswith(data.rstrip(b"\0")):
+            raise StorageError(f"{self._path} is no lockd log; choose another data folder, or move that file away")
+        if contents.node not in (None, self._node):
+            owner = contents.node
+            raise StorageError(f"{self._path} belongs to node {owner}, not to {self._node}; give each its own folder")
 
-    def _take(self, record: Record, node: str, path: Path) -> None:
-        match record:
-            case Identity():
-                if record.format != FORMAT:
-                    raise StorageError(f"{path} has format {record.format}; this lockd reads format {FORMAT}")
-                if record.node != node:
-                    raise StorageError(f"{path} belongs to node {record.node}, not to {node}; give each its own folder")
-            case HardState():
-                self.hard_state = record
-            case Entry():
-                if not 1 <= record.index <= len(self.entries) + 1:
-                    raise StorageError(f"{path} has a hole before entry {record.index}; restore or wipe this node")
-                del self.entries[record.index - 1 :]
-                self.entries.append(record)
+    def _begin_anew(self, compaction: Compaction) -> None:
+        """A crash at any point leaves either the old file or the new one, whole."""
+        records = log_anew(self._node, self._hard_state, compaction)
+        beside = self._folder / "log.new"
+        old, self._file = self._file, os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        os.close(old)
+        self._end = self._allocated = 0
+        self._append(b"".join(map(pack, records)))
+        os.fsync(self._file)
+        os.rename(beside, self._path)
+        self._sync_folder()
 
     def _append(self, data: bytes) -> None:
         if self._end + len(data) > self._allocated:
@@ -152,8 +214,8 @@ class Storage:
             written = os.pwrite(self._file, data, offset)
             data, offset = data[written:], offset + written
 
-    def _sync_folder(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:

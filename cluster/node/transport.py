@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
 
 from cluster.node.protocol import Hello, PeerMessage
 from cluster.node.wire import frame
@@ -39,8 +38,8 @@ class Outbound(asyncio.Protocol):
 class PeerLink:
     """Keeps the connection to `peer` open, whatever happens to it, until it is closed."""
 
-    def __init__(self, me: str, cluster: Sequence[str], peer: str, host: str, port: int) -> None:
-        self._hello = frame(Hello(me, tuple(cluster)))
+    def __init__(self, me: str, cluster: str, peer: str, host: str, port: int) -> None:
+        self._hello = frame(Hello(me, cluster))
         self._peer, self._host, self._port = peer, host, port
         self._transport: asyncio.Transport | None = None
         self._task = asyncio.create_task(self._keep_connected(), name=f"link to {peer}")

@@ -11,8 +11,9 @@ import pytest
 import checker
 from cluster.mutants import MUTANTS, elections, names, removals
 from cluster.node.core import Core
-from cluster.node.raft import Raft, VoteReply, VoteRequest
-from cluster.node.raftlog import RaftLog
+from cluster.node.members import Members
+from cluster.node.messages import VoteReply, VoteRequest
+from cluster.node.raft import Persistent, Raft, Timing
 from tests.cluster.node.simulated import SimulatedCluster
 from tests.cluster.node.test_core import Script, followers
 from tests.cluster.node.test_core import cluster as elected
@@ -115,12 +116,14 @@ def test_a_ghost_stays_for_its_whole_lease(core_type: type[Core], holder: int | 
 )
 def test_a_node_that_forgets_its_vote_votes_twice_in_a_term(raft_type: type[Raft], votes: list[bool]) -> None:
     given = []
-    saved = None
+    found = Persistent()
+    members = Members.of_voters({"n1": "", "n2": "", "n3": ""})
     for candidate in ("n2", "n3"):
-        raft = raft_type("n1", ("n2", "n3"), lambda _: 0, 0, log=RaftLog(), **({"hard_state": saved} if saved else {}))
+        raft = raft_type("n1", members, lambda _: 0, 0, found, Timing())
         raft.receive(0, candidate, VoteRequest(5, 0, 0, False))
         out = raft.collect()
-        saved = out.persist.hard_state if out.persist else saved
+        if out.persist is not None and out.persist.hard_state is not None:
+            found = Persistent(out.persist.hard_state)
         given += [reply.granted for _, reply in out.after_persist if isinstance(reply, VoteReply)]
     assert given == votes
 

@@ -10,12 +10,15 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from checker.history import Event
 from cluster.node.commands import Command, Expired, Granted
 from cluster.node.core import Applied, Core
 from cluster.node.leases import MS
+from cluster.node.members import Members
+from cluster.node.messages import Batch
 from cluster.node.protocol import (
     Ack,
     Acquire,
@@ -30,8 +33,9 @@ from cluster.node.protocol import (
     ReleaseToken,
     Unknown,
 )
-from cluster.node.raft import Batch, HardState, Role
+from cluster.node.raft import Role
 from cluster.node.raftlog import Entry
+from cluster.node.storage import Contents, Record, log_anew
 
 
 class SimulatedNode:
@@ -41,8 +45,7 @@ class SimulatedNode:
         self.cluster, self.id = cluster, id
         self.core: Core | None = None
         self.paused: deque[Callable[[], None]] | None = None
-        self.hard_state = HardState(0, None)
-        self.entries: list[Entry] = []
+        self.disk = Contents(node=id)
         self.life = 0
         self._writing: deque[tuple[Batch | None, list[Any]]] = deque()
         self._timer = 0
@@ -53,12 +56,12 @@ class SimulatedNode:
         self._writing.clear()
         self.core = cluster.core_type(
             id=self.id,
-            others=tuple(other for other in cluster.nodes if other != self.id),
+            members=cluster.members if self.id in cluster.members else Members(()),
             incarnation=self.life,
             draw=cluster.random.randrange,
             now=cluster.now,
-            hard_state=self.hard_state,
-            entries=list(self.entries),
+            found=self.disk.persistent(),
+            snapshot_every=cluster.snapshot_every,
         )
         self.flush()
 
@@ -130,10 +133,14 @@ class SimulatedNode:
         self.input(done)
 
     def _save(self, batch: Batch) -> None:
-        self.hard_state = batch.hard_state or self.hard_state
-        for entry in batch.entries:
-            del self.entries[entry.index - 1 :]
-            self.entries.append(entry)
+        records: list[Record] = list(batch.entries)
+        if batch.hard_state is not None:
+            records.insert(0, batch.hard_state)
+        if batch.compaction is not None:
+            state = batch.hard_state or self.disk.hard_state
+            self.disk, records = Contents(), log_anew(self.id, state, batch.compaction)
+        for record in records:
+            self.disk.take(record, Path("log"))
 
     def _send(self, messages: list[Any]) -> None:
         for target, message in messages:
@@ -217,7 +224,9 @@ class SimulatedCluster:
     """`loss` and `copies` are the shares of messages between nodes that vanish, or come twice; `cuts` are pairs
     (from, to) that let nothing through. Without `watch` the invariants are not asserted: a mutant breaks them."""
 
-    def __init__(self, size: int, seed: int, core_type: type[Core] = Core, *, watch: bool = True) -> None:
+    def __init__(
+        self, size: int, seed: int, core_type: type[Core] = Core, *, watch: bool = True, snapshot_every: int = 50
+    ) -> None:
         self.random = random.Random(f"cluster/{seed}")
         self.core_type, self.watch = core_type, watch
         self.now = 0
@@ -233,9 +242,9 @@ class SimulatedCluster:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._arrivals: dict[Any, int] = {}
-        self.nodes: dict[str, SimulatedNode] = {}
-        for i in range(1, size + 1):
-            self.nodes[f"n{i}"] = SimulatedNode(self, f"n{i}")
+        self.snapshot_every = snapshot_every
+        self.nodes = {f"n{i}": SimulatedNode(self, f"n{i}") for i in range(1, size + 1)}
+        self.members = Members.of_voters(dict.fromkeys(self.nodes, ""))
         for node in self.nodes.values():
             node.start()
 
@@ -340,10 +349,11 @@ class SimulatedCluster:
 
 def check_log_matching(cluster: SimulatedCluster) -> None:
     """Two logs with an entry of the same index and term agree up to there."""
-    logs = [
-        node.core.raft.log.between(1, node.core.raft.log.last_index) for node in cluster.nodes.values() if node.core
-    ]
+    logs: list[dict[int, Entry]] = []
+    for core in [node.core for node in cluster.nodes.values() if node.core is not None]:
+        log = core.raft.log
+        logs.append({entry.index: entry for entry in log.between(log.base_index + 1, log.last_index)})
     for one, other in itertools.combinations(logs, 2):
-        agree = [i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a.term == b.term]
-        last = max(agree, default=-1)
-        assert one[: last + 1] == other[: last + 1]
+        shared = sorted(one.keys() & other.keys())
+        last = max((index for index in shared if one[index].term == other[index].term), default=0)
+        assert all(one[index] == other[index] for index in shared if index <= last)

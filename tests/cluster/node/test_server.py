@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from cluster.node.client import Client, Reply, connect
+from cluster.node.messages import Append
 from cluster.node.protocol import Hello, Ping, Pong
-from cluster.node.raft import Append
 from cluster.node.wire import FrameReader, frame
 
 LOCKD = [sys.executable, "-m", "cluster.node"]
@@ -147,7 +147,7 @@ async def test_sigterm_stops_a_node_cleanly(one: tuple[RealCluster, Client], tmp
         (5).to_bytes(4, "big") + b"\xc1\xc1\xc1\xc1\xc1",
         (2).to_bytes(4, "big") + b"\x91\xa0",
         frame(Append(99, 0, 0, (), 5, 1)),
-        frame(Hello("n9", ("n1", "n9"))),
+        frame(Hello("n9", "another")),
         os.urandom(5000),
     ],
     ids=["http", "gigabyte", "no-msgpack", "no-message", "no-hello", "stranger", "noise"],

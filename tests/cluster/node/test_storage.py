@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.node.commands import Grant
-from cluster.node.raft import Batch, HardState
+from cluster.node.messages import Batch, HardState
 from cluster.node.raftlog import Entry
 from cluster.node.storage import ALLOCATE_BYTES, Storage, StorageError
 
@@ -26,7 +26,7 @@ def fill(folder: Path, *batches: Batch) -> None:
 def reopen(folder: Path) -> tuple[HardState, list[Entry]]:
     storage = Storage(folder, "n1")
     storage.close()
-    return storage.hard_state, storage.entries
+    return storage.found.hard_state, list(storage.found.entries)
 
 
 def test_a_new_folder_is_empty_and_what_was_written_comes_back(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.node.commands import Grant, Noop
+from cluster.node.messages import Append
+from cluster.node.progress import APPEND_ENTRIES_MAX
 from cluster.node.protocol import Acquire, Forward, Ping, Session, ToNode
-from cluster.node.raft import APPEND_ENTRIES_MAX, Append
 from cluster.node.raftlog import Entry
 from cluster.node.wire import FRAME_BYTES_MAX, FrameError, FrameReader, frame
 
