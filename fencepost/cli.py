@@ -6,6 +6,7 @@ comes out of typer (its own code for wrong arguments is 2, which here means "unk
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import sys
@@ -160,8 +161,13 @@ def suite(
         if not path.absolute().parent.is_dir():
             raise UserError(f"{path}: there is no folder {path.parent} to write it into")
     planned = suites.collect(scenarios)
-    name = scenarios[0].stem if len(scenarios) == 1 else "scenarios"
-    result = suites.run(name, planned, lambda one: _run_entry(one, planned.index(one), len(planned), folder, console))
+    started = itertools.count(1)
+
+    def run_one(one: SuiteEntry) -> Outcome:
+        console.rule(f"{next(started)} of {len(planned)}: {one.file}", style="dim")
+        return runner.run(one.load(), folder, console)
+
+    result = suites.run(suites.title(scenarios), planned, run_one)
     console.print(tables.summary_table(result), soft_wrap=True)
     if junit is not None:
         _write(junit, lambda path: write_junit(path, result))
@@ -170,11 +176,6 @@ def suite(
     if as_json:
         _print_json(result.to_dict())
     raise Finished(result.exit)
-
-
-def _run_entry(one: SuiteEntry, position: int, count: int, folder: Path, console: Console) -> Outcome:
-    console.rule(f"{position + 1} of {count}: {one.file}", style="dim")
-    return runner.run(one.load(), folder, console)
 
 
 def _write(path: Path, write: Callable[[Path], None]) -> None:

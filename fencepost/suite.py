@@ -110,6 +110,14 @@ def collect(paths: Sequence[Path]) -> list[SuiteEntry]:
     return entries
 
 
+def title(paths: Sequence[Path]) -> str:
+    """What to call a suite of these files and folders."""
+    if len(paths) != 1:
+        return "scenarios"
+    (path,) = paths
+    return suite_file.load(path).name if path.is_file() and suite_file.is_suite(path) else path.resolve().stem
+
+
 def run(
     name: str,
     planned: Sequence[SuiteEntry],

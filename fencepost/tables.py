@@ -87,7 +87,8 @@ def outcome_table(outcome: Outcome) -> RenderableType:
         expected = ", ".join(outcome.scenario.expect.invalid)
         parts.append(_row("expected", f"a violation of {expected}: {'met' if outcome.expected else 'NOT met'}"))
     if outcome.interrupted is not None:
-        parts.append(_row("interrupted", f"by {outcome.interrupted}; the verdict is on what was recorded until then"))
+        partial = "" if results is None else "; the verdict is on what was recorded until then"
+        parts.append(_row("interrupted", f"by {outcome.interrupted}{partial}"))
     if outcome.folder.report.exists():
         parts.append(_row("report", str(outcome.folder.report)))
     if outcome.folder.repro.exists():

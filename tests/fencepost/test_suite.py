@@ -148,6 +148,9 @@ def test_a_suite_file_stands_for_what_it_lists(tmp_path: Path) -> None:
     (tmp_path / "night.yaml").write_text("suite: night\nscenarios: [b.yaml, {scenario: a.yaml, seed: 7}]\n")
     entries = suite.collect([tmp_path / "night.yaml", tmp_path / "a.yaml"])
     assert [(entry.file.name, entry.seed) for entry in entries] == [("b.yaml", None), ("a.yaml", 7), ("a.yaml", None)]
+    assert suite.title([tmp_path / "night.yaml"]) == "night"
+    assert suite.title([tmp_path / "a.yaml"]) == "a"
+    assert suite.title([tmp_path / "a.yaml", tmp_path / "b.yaml"]) == "scenarios"
 
 
 def _empty(folder: Path) -> Path:
