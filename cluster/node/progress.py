@@ -126,8 +126,12 @@ class Progress:
         return grown
 
     def _on_reject(self, reply: AppendReply) -> None:
-        """Step back; unless the reject is an old one, about a place that is known to agree or is no longer asked."""
-        if reply.rejected <= self.match or (self.probing and reply.rejected != self.next - 1):
-            return
+        """Step back to where the logs may agree. A follower that refuses what it once confirmed has lost its disk; what
+        it confirmed counts no longer."""
+        lost = reply.index < self.match
+        if lost:
+            self.match = reply.index
+        elif reply.rejected <= self.match or (self.probing and reply.rejected != self.next - 1):
+            return  # an old one, about a place that is known to agree or is no longer asked
         self.next = max(self.match, min(reply.index, reply.rejected - 1)) + 1
         self.probing, self.in_flight = True, 0

@@ -213,5 +213,18 @@ def test_an_old_reject_does_not_send_the_leader_back() -> None:
     raft = node(term=1, terms=(1, 1, 1))
     elect(raft)
     raft.receive(raft.now, "n2", AppendReply(2, True, 4, 3, 0))
-    raft.receive(raft.now, "n2", AppendReply(2, False, 0, 2, 0))
+    raft.receive(raft.now, "n2", AppendReply(2, False, 4, 2, 0))
     assert raft.peers["n2"].next == 5
+
+
+def test_a_follower_that_lost_its_disk_counts_no_longer_and_is_served_from_the_start() -> None:
+    raft = node(term=1, terms=(1, 1, 1))
+    elect(raft)
+    raft.receive(raft.now, "n2", AppendReply(2, True, 4, 3, 0))
+    raft.collect()
+    raft.receive(raft.now, "n2", AppendReply(2, False, 0, 4, 0))
+    assert raft.peers["n2"].match == 0
+    [append] = [message for name, message in raft.collect().now if name == "n2"]
+    assert isinstance(append, Append)
+    assert append.prev_index == 0
+    assert len(append.entries) == 4
