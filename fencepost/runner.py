@@ -75,7 +75,7 @@ def _run(scenario: Scenario, folder: RunFolder, console: Console) -> Outcome:
     with shown(progress, console):
         end = _conduct(scenario, folder, progress)
         with _harmless("repro.yaml could not be written"):
-            store.write_text(folder.repro, scenarios.dump(replace(scenario, nemesis=end.resolved)))
+            store.write_text(folder.repro, scenarios.dump(scenarios.resolved(scenario, end.resolved)))
         outcome = Outcome(scenario, folder, None, end.failure, end.interrupted)
         if end.hurried or not folder.history.exists():
             return outcome

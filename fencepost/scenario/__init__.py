@@ -8,7 +8,8 @@ scenario.expect.met_by(results)           # whether a run did what its scenario 
 
 from fencepost.scenario.model import Expectation, Scenario
 from fencepost.scenario.reader import load, override
+from fencepost.scenario.rules import resolved
 from fencepost.scenario.writer import dump
 from fencepost.yaml_file import Problem, ScenarioError
 
-__all__ = ["Expectation", "Problem", "Scenario", "ScenarioError", "dump", "load", "override"]
+__all__ = ["Expectation", "Problem", "Scenario", "ScenarioError", "dump", "load", "override", "resolved"]

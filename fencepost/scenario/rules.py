@@ -5,8 +5,9 @@ A scenario that breaks a rule would run, and prove nothing, or something else th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cluster import places, systems
 from cluster.registry import UnknownName
@@ -91,36 +92,59 @@ def _faults(scenario: Scenario) -> Iterator[Complaint]:
             yield Complaint(f"{path}.{problem.field}", problem.found, problem.remedy, rests_on)
 
 
+def resolved(scenario: Scenario, faults: Sequence[FaultSpec]) -> Scenario:
+    """The scenario with its faults as they took place. Of what fewer faults can no longer give, less is demanded: a
+    run that was cut short must be one that can be run again."""
+    happened = replace(scenario, nemesis=tuple(faults))
+    bounds = _bounds(happened)
+    coverage = {
+        name: min(demand, bounds[name].most) if name in bounds else demand for name, demand in scenario.coverage.items()
+    }
+    return replace(happened, coverage=coverage)
+
+
 def _coverage(scenario: Scenario) -> Iterator[Complaint]:
-    spec = scenario.workload
-    most = {
-        "operations": (
-            int(spec.rate * scenario.time_limit_ns / 1e9),
-            f"{plain(spec.rate)}/s for {format_duration(scenario.time_limit_ns)}",
+    bounds = _bounds(scenario)
+    for name, demand in scenario.coverage.items():
+        if name in bounds and demand > bounds[name].most:
+            bound = bounds[name]
+            remedy = f"at most {bound.most}, which is what {bound.source} can give"
+            yield Complaint(f"coverage.{name}", str(demand), remedy, bound.rests_on)
+
+
+class _Bound(NamedTuple):
+    most: int
+    source: str
+    rests_on: tuple[str, ...]
+
+
+def _bounds(scenario: Scenario) -> dict[str, _Bound]:
+    """The coverage that a run of the scenario can reach at most, where that is known."""
+    spec, time_limit_ns = scenario.workload, scenario.time_limit_ns
+    bounds = {
+        "operations": _Bound(
+            int(spec.rate * time_limit_ns / 1e9),
+            f"{plain(spec.rate)}/s for {format_duration(time_limit_ns)}",
             ("workload.rate", "time_limit"),
         ),
-        "nodes_with_clients": (
+        "nodes_with_clients": _Bound(
             min(scenario.nodes, spec.clients),
             f"{spec.clients} clients on {scenario.nodes} nodes",
             ("nodes", "workload.clients"),
         ),
-        "faults": (
-            sum(_times(fault, scenario.time_limit_ns) for fault in scenario.nemesis),
+        "faults": _Bound(
+            sum(_times(fault, time_limit_ns) for fault in scenario.nemesis),
             "the faults of nemesis",
             ("nemesis", "time_limit"),
         ),
     }
     for name, kind in _COUNTED_FAULTS.items():
-        times = sum(_times(fault, scenario.time_limit_ns) for fault in scenario.nemesis if fault.fault == kind)
-        most[name] = (times, f"the {kind} faults of nemesis", ("nemesis", "time_limit"))
+        times = sum(_times(fault, time_limit_ns) for fault in scenario.nemesis if fault.fault == kind)
+        bounds[name] = _Bound(times, f"the {kind} faults of nemesis", ("nemesis", "time_limit"))
     if not scenario.nemesis and spec.overrun == 0:
         for name in ("expiries", "ghosts"):
-            most[name] = (0, "a run without faults or overrun", ("nemesis", "workload.overrun"))
-    for name, demand in scenario.coverage.items():
-        if name in most and demand > most[name][0]:
-            limit, why, rests_on = most[name]
-            remedy = f"at most {limit}, which is what {why} can give"
-            yield Complaint(f"coverage.{name}", str(demand), remedy, rests_on)
+            bounds[name] = _Bound(0, "a run without faults or overrun", ("nemesis", "workload.overrun"))
+    return bounds
 
 
 def _times(spec: FaultSpec, time_limit_ns: int) -> int:

@@ -12,7 +12,7 @@ import checker
 from checker.verdict import ClaimResult, Results, Verdict
 from cluster import mutants
 from fencepost import suite_file
-from fencepost.scenario import Expectation, Scenario, ScenarioError, dump, load, override
+from fencepost.scenario import Expectation, Scenario, ScenarioError, dump, load, override, resolved
 from nemesis.spec import SHAPES, TARGETS, FaultSpec, validate
 from workloads import kinds
 from workloads.spec import WorkloadSpec
@@ -242,6 +242,21 @@ def test_nonsense_on_the_command_line(tmp_path: Path, changes: dict[str, object]
     with pytest.raises(ScenarioError) as caught:
         override(load(written(tmp_path, LEAST)), **changes)  # type: ignore[arg-type]
     assert [str(problem) for problem in caught.value.problems] == [f"{tmp_path}/scenario.yaml: {message}"]
+
+
+# ---- what a run leaves for the next
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_took_place_can_be_run_again(tmp_path: Path, data: st.DataObject) -> None:
+    """However few of the planned faults there were before somebody stopped the run."""
+    demo = load(WORKLOADS / "scenarios" / "demo.yaml")
+    happened = tuple(data.draw(st.lists(st.sampled_from(demo.nemesis), unique=True)))
+    again = load(written(tmp_path, dump(resolved(demo, happened))))
+    assert again.nemesis == happened
+    assert again.coverage["kills"] == min(1, sum(spec.fault == "kill" for spec in happened))
+    assert again.coverage["operations"] == demo.coverage["operations"]
 
 
 # ---- expectation
