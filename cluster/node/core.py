@@ -124,6 +124,8 @@ class Core:
         if now >= self.raft.deadline():
             self.raft.tick(now)
             self._follow_role()
+            if self.steward is not None:
+                self.steward.give_up_silent_nodes(now)
         if self.steward is not None:
             self.steward.tick(now)
 

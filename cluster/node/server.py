@@ -267,10 +267,13 @@ class Server:
         self._timer = asyncio.get_running_loop().call_later(max(0, wait_ns) / 1e9, self._on_timer)
 
     def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
+        by_peer: dict[str, list[PeerMessage]] = {}
         for peer, message in messages:
+            by_peer.setdefault(peer, []).append(message)
+        for peer, together in by_peer.items():
             link = self._links.get(peer) or self._link(peer)
             if link is not None:
-                link.send(message)
+                link.send(together)
 
     def _link(self, peer: str) -> PeerLink | None:
         """Begin to connect to `peer`: where this node was told, else where the configuration says."""

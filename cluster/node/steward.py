@@ -25,7 +25,7 @@ Rules, and why they are right:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from cluster.node.commands import Configure, Expire, Grant, Granted, Release, Released, Result
@@ -117,7 +117,10 @@ class Steward:
 
     projected: LockTable = field(init=False)
     _applied: int = 0
-    _queues: dict[str, deque[Waiter]] = field(default_factory=dict)
+    #: By key, in order of arrival; a dictionary, so that whoever gives up leaves at once.
+    _queues: dict[str, dict[Caller, Waiter]] = field(default_factory=dict)
+    #: No waiter's and no grant's deadline is earlier; it may be too early when one of them is gone by now.
+    _alarm: int | None = None
     #: Proposed for a client and not yet applied, by log index; None where the client is gone.
     _grants: dict[int, Caller | None] = field(default_factory=dict)
     _releases: dict[int, Caller] = field(default_factory=dict)
@@ -143,11 +146,18 @@ class Steward:
     def tick(self, now: int) -> None:
         for due in self.leases.due(now):
             self._expire(now, due)
-        for waiter in [w for queue in self._queues.values() for w in queue if w.deadline <= now]:
+        if self._alarm is None or now < self._alarm:
+            return
+        for waiter in [waiter for waiter in self._waiters() if waiter.deadline <= now]:
             self._leave_queue(waiter, Refused(waiter.caller.id, "timeout"))
-        for grant in [g for g in self._unacknowledged.values() if g.deadline <= now]:
+        for grant in [grant for grant in self._unacknowledged.values() if grant.deadline <= now]:
             self._take_back(grant, now)
             self._answer(grant.caller, Unknown(grant.caller.id, "not acknowledged in time"))
+        times = [waiter.deadline for waiter in self._waiters()]
+        times += [grant.deadline for grant in self._unacknowledged.values()]
+        self._alarm = min(times, default=None)
+
+    def give_up_silent_nodes(self, now: int) -> None:
         for node, peer in self.raft.peers.items():
             if now - peer.heard > NODE_SILENT_MAX:
                 self._node_gone(node, now)
@@ -189,7 +199,7 @@ class Steward:
     def gone(self, now: int, session: Session) -> None:
         """The client of this session can't be reached any more."""
         self._last_request.pop(session, None)
-        for waiter in [w for queue in self._queues.values() for w in queue if w.caller.session == session]:
+        for waiter in [waiter for waiter in self._waiters() if waiter.caller.session == session]:
             self._leave_queue(waiter, None)
         for index, caller in self._grants.items():
             if caller is not None and caller.session == session:
@@ -221,7 +231,7 @@ class Steward:
 
     def resign(self) -> list[tuple[Session, Answer]]:
         """This node leads no more: answer everybody. What never came into the log definitely had no effect."""
-        for waiter in [w for queue in self._queues.values() for w in queue]:
+        for waiter in self._waiters():
             self._answer(waiter.caller, Refused(waiter.caller.id, "leader-changed"))
         for read in self._reads:
             self._answer(read.caller, Refused(read.caller.id, "leader-changed"))
@@ -233,15 +243,20 @@ class Steward:
 
     def deadline(self) -> int | None:
         """When `tick` has something to do, in ns; None when nothing waits."""
-        times = [waiter.deadline for queue in self._queues.values() for waiter in queue]
-        times += [grant.deadline for grant in self._unacknowledged.values()]
         lease = self.leases.deadline()
-        if lease is not None:
-            times.append(lease)
-        return min(times, default=None)
+        if lease is None or self._alarm is None:
+            return lease or self._alarm
+        return min(lease, self._alarm)
 
     def waiting(self) -> int:
         return sum(map(len, self._queues.values()))
+
+    def _waiters(self) -> Iterator[Waiter]:
+        return (waiter for queue in self._queues.values() for waiter in queue.values())
+
+    def _wake_at(self, deadline: int) -> None:
+        if self._alarm is None or deadline < self._alarm:
+            self._alarm = deadline
 
     # ---- requests
 
@@ -256,7 +271,8 @@ class Steward:
             self._refuse(caller, "held")
         else:
             waiter = Waiter(caller, request.key, request.lease_ms, now + request.wait_ms * MS)
-            self._queues.setdefault(request.key, deque()).append(waiter)
+            self._queues.setdefault(request.key, {})[caller] = waiter
+            self._wake_at(waiter.deadline)
 
     def _release(self, now: int, caller: Caller, request: ReleaseToken) -> None:
         if self._may_release(request.key, request.token):
@@ -274,10 +290,9 @@ class Steward:
 
     def _cancel(self, caller: Caller) -> None:
         for queue in self._queues.values():
-            for waiter in queue:
-                if waiter.caller == caller:
-                    self._leave_queue(waiter, Refused(caller.id, "cancelled"))
-                    return
+            if caller in queue:
+                self._leave_queue(queue[caller], Refused(caller.id, "cancelled"))
+                return
         on_its_way = (
             caller in self._grants.values()
             or caller in self._unacknowledged
@@ -332,14 +347,14 @@ class Steward:
         """Grant to the first who waits, once the key is free in the projection."""
         queue = self._queues.get(key)
         if queue and self.holder(key) is None:
-            waiter = queue.popleft()
+            waiter = queue.pop(next(iter(queue)))
             self._grant(now, key, waiter.lease_ms, waiter.caller)
         if not queue:
             self._queues.pop(key, None)
 
     def _leave_queue(self, waiter: Waiter, answer: Answer | None) -> None:
         queue = self._queues[waiter.key]
-        queue.remove(waiter)
+        del queue[waiter.caller]
         if not queue:
             del self._queues[waiter.key]
         if answer is not None:
@@ -355,6 +370,7 @@ class Steward:
             self._clean_up(key, result.token, now)
         else:
             self._unacknowledged[caller] = Unacknowledged(caller, key, result.token, now + ACK_WITHIN)
+            self._wake_at(now + ACK_WITHIN)
             self._answer(caller, GrantedTo(caller.id, result.token))
 
     def _take_back(self, grant: Unacknowledged, now: int) -> None:
@@ -370,7 +386,7 @@ class Steward:
 
     def _node_gone(self, node: str, now: int) -> None:
         """A silent node can't pass anything on; its clients that still wait are told when it is back."""
-        for waiter in [w for queue in self._queues.values() for w in queue if w.caller.session.node == node]:
+        for waiter in [waiter for waiter in self._waiters() if waiter.caller.session.node == node]:
             self._leave_queue(waiter, Refused(waiter.caller.id, "node-silent"))
         for grant in [g for g in self._unacknowledged.values() if g.caller.session.node == node]:
             self._take_back(grant, now)

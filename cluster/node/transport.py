@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 
 from cluster.node.protocol import Hello, PeerMessage
 from cluster.node.wire import frame
@@ -44,10 +45,11 @@ class PeerLink:
         self._transport: asyncio.Transport | None = None
         self._task = asyncio.create_task(self._keep_connected(), name=f"link to {peer}")
 
-    def send(self, message: PeerMessage) -> None:
+    def send(self, messages: Sequence[PeerMessage]) -> None:
+        """Send them, in order, in as few packets as they take."""
         transport = self._transport
         if transport is not None and transport.get_write_buffer_size() < UNSENT_BYTES_MAX:
-            transport.write(frame(message))
+            transport.write(b"".join(map(frame, messages)))
 
     async def close(self) -> None:
         self._task.cancel()
