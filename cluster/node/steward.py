@@ -126,7 +126,9 @@ class Steward:
     _releases: dict[int, Caller] = field(default_factory=dict)
     _unacknowledged: dict[Caller, Unacknowledged] = field(default_factory=dict)
     _reads: deque[Read] = field(default_factory=deque)
+    #: The sessions' newest requests (rule 5), of each node's present incarnation.
     _last_request: dict[Session, int] = field(default_factory=dict)
+    _incarnations: dict[str, int] = field(default_factory=dict)
     _changes: list[MemberChange] = field(default_factory=list)
     _answers: list[tuple[Session, Answer]] = field(default_factory=list)
 
@@ -169,6 +171,10 @@ class Steward:
         if isinstance(request, Cancel):
             self._cancel(Caller(session, request.id))
             return
+        if self._incarnations.get(session.node) != session.incarnation:
+            self._incarnations[session.node] = session.incarnation
+            for earlier in [s for s in self._last_request if s.node == session.node]:
+                del self._last_request[earlier]
         if request.id <= self._last_request.get(session, 0):
             return
         self._last_request[session] = request.id
@@ -391,8 +397,6 @@ class Steward:
         for grant in [g for g in self._unacknowledged.values() if g.caller.session.node == node]:
             self._take_back(grant, now)
             self._answer(grant.caller, Unknown(grant.caller.id, "node-silent"))
-        for session in [s for s in self._last_request if s.node == node]:
-            del self._last_request[session]
 
     # ---- reads and answers
 

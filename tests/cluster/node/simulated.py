@@ -242,6 +242,7 @@ class SimulatedCluster:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._arrivals: dict[Any, int] = {}
+        self._held: dict[Any, deque[Any]] = {}
         self.snapshot_every = snapshot_every
         self.nodes = {f"n{i}": SimulatedNode(self, f"n{i}") for i in range(1, size + 1)}
         self.members = Members.of_voters(dict.fromkeys(self.nodes, ""))
@@ -277,8 +278,18 @@ class SimulatedCluster:
     # ---- network
 
     def transmit(self, source: str, target: str, message: Any) -> None:
-        """One connection each way: in order, unless `loss` drops something."""
-        if (source, target) in self.cuts or self.random.random() < self.loss:
+        """One connection each way: in order, unless `loss` drops something. What meets a cut waits, as TCP makes it
+        wait, and arrives ahead of what is sent after the cut is mended."""
+        held = self._held.setdefault((source, target), deque())
+        if (source, target) in self.cuts:
+            held.append(message)
+            return
+        while held:
+            self._deliver(source, target, held.popleft())
+        self._deliver(source, target, message)
+
+    def _deliver(self, source: str, target: str, message: Any) -> None:
+        if self.random.random() < self.loss:
             return
         node = self.nodes[target]
         for _ in range(1 + (self.random.random() < self.copies)):

@@ -377,3 +377,21 @@ def test_a_single_node_is_a_cluster() -> None:
     net.nodes["n1"].start()
     net.await_leader()
     assert Script(net, 1, "n1").inspect() == ("ok", 1)
+
+
+def test_a_copy_that_comes_when_its_node_was_given_up_is_still_a_copy() -> None:
+    """A waiter is refused because its node fell silent; a second copy of its request must not be granted later."""
+    net = cluster()
+    leader = net.await_leader()
+    one, other = followers(net)
+    holder = Script(net, 0, one)
+    assert holder.acquire(lease_ms=60_000) == ("ok", 1)
+    forward = Forward(Session(other, net.nodes[other].life, 50), Acquire(1, "a", 60_000, 60_000))
+    leader.input(lambda core: core.receive(net.now, other, forward))
+    net.isolate(other)
+    net.run_for(2000)
+    assert holder.release(1) == ("ok", None)
+    net.cuts.clear()
+    leader.input(lambda core: core.receive(net.now, other, forward))
+    net.run_for(200)
+    assert commands(net)[-1] == Release("a")
