@@ -5,8 +5,11 @@ One module per system implements `System`; nothing else in the testbed knows a s
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -20,17 +23,52 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class Feature(StrEnum):
+    """What a system offers to whoever breaks it. Named in `features`; a system that has no such attribute has none."""
+
+    #: A node reads the clock of its leases from the file `NodeView.clock` (see `cluster.node.clock`).
+    LEASE_CLOCK = "lease-clock"
+    #: A node's disk does what the file `NodeView.disk` says (see `cluster.faulty`).
+    DISK = "disk"
+    #: What nodes send to each other are frames: four bytes, the big end first, that say how long the rest is.
+    FRAMES = "frames"
+    #: No lease of it runs on the wall clock, so that moving that one excuses nothing.
+    NO_WALL_CLOCK = "no-wall-clock"
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """How modules of this project are run where a node runs: what the command begins with (a module's name follows),
+    and what belongs into its environment."""
+
+    command: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def python_here() -> Python:
+    """As this process runs them."""
+    # -P: a folder called `cluster` where the user happens to stand must not be taken for ours.
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    return Python([sys.executable, "-P", "-m"], {"PYTHONPATH": path})
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """One node as a place laid it out: where it listens, and under which addresses it reaches its peers.
 
     The peers' addresses are those of this node's own links, which the place can cut; they differ from node to node.
+    `advertise` is where others find this node, if not where it listens.
+    `clock` and `disk` are control files, where the run is going to use them and the system has the feature.
     """
 
     id: str
     listen: Address
     peers: Mapping[str, Address]
     data: Path
+    clock: Path | None = None
+    disk: Path | None = None
+    advertise: Address | None = None
+    python: Python = field(default_factory=python_here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +85,7 @@ class NodeStatus:
 
     Counters that every system should have where it can: "grants", "releases" and "expiries", each the number of such
     commands in the replicated log that the node has applied (so nodes agree on them); others count what this process
-    did by itself.
+    did by itself. `lease_ns` and `wall_ns` are what the node's clocks said when it answered, where it tells.
     """
 
     id: str
@@ -56,6 +94,8 @@ class NodeStatus:
     leads: bool
     leader: str | None
     counters: Mapping[str, int] = field(default_factory=dict)
+    lease_ns: int | None = None
+    wall_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +157,8 @@ class System(Protocol):
 
     def version(self) -> str:
         """For the run's versions.json."""
+
+
+def features(system: System) -> frozenset[Feature]:
+    """What the system offers beyond what every system does."""
+    return frozenset(getattr(system, "features", ()))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from importlib import metadata
-from pathlib import Path
 
 from cluster.node import client as node_client
 from cluster.systems.base import Address, Launch, LockClient, NodeStatus, NodeUnreachable, NodeView, Outcome
@@ -31,14 +28,13 @@ class Lockd:
                 raise ValueError(f"no mutant {mutant!r}: there are {', '.join(mutants.names())}")
 
     def launch(self, node: NodeView) -> Launch:
-        # -P: a folder called `cluster` where the user happens to stand must not be taken for ours.
-        program = [sys.executable, "-P", "-m"]
+        program = [*node.python.command]
         program += ["cluster.node"] if self.mutant is None else ["cluster.mutants", self.mutant]
         peers = [part for peer, address in node.peers.items() for part in ("--peer", f"{peer}={address}")]
         arguments = ["serve", "--id", node.id, "--listen", str(node.listen), *peers, "--data", str(node.data)]
-        root = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        return Launch([*program, *arguments], {"PYTHONPATH": path})
+        if node.advertise is not None:
+            arguments += ["--advertise", str(node.advertise)]
+        return Launch([*program, *arguments], node.python.env)
 
     async def status(self, address: Address, timeout: float) -> NodeStatus:
         try:
