@@ -242,12 +242,14 @@ class _Recording:
         load = asyncio.create_task(self._clients.run(self._workload.main), name="clients")
         chaos = asyncio.create_task(self._nemesis.run(), name="nemesis")
         stop = asyncio.create_task(self._interrupts.stop.wait())
+        ran_out = False
         try:
-            await self._until_over(load, chaos, stop)
+            ran_out = await self._until_over(load, chaos, stop)
             self._phase("recovery")
         finally:
             stop.cancel()
-            if not load.done():
+            # A load that ran out needs no stop, which would keep its clients from the final operations too.
+            if not ran_out and not load.done():
                 self._clients.stop()
             # Ends by healing everything that is active, whatever clients are doing.
             chaos.cancel()
@@ -257,7 +259,8 @@ class _Recording:
                 self._conductor.resolved = self._nemesis.resolved()
                 await self._end_of(load, DRAIN_S + SLACK_S, "the clients did not end")
 
-    async def _until_over(self, load: asyncio.Task[None], chaos: asyncio.Task[None], stop: asyncio.Task[Any]) -> None:
+    async def _until_over(self, load: asyncio.Task[None], chaos: asyncio.Task[None], stop: asyncio.Task[Any]) -> bool:
+        """Whether load and nemesis came to the end that the time limit sets them; the load may still drain."""
         deadline = time.monotonic() + main_budget_s(self._scenario)
         limit = asyncio.create_task(asyncio.sleep(self._scenario.time_limit_ns / 1e9))
         waiting: set[asyncio.Task[Any]] = {load, chaos, stop, limit}
@@ -266,9 +269,10 @@ class _Recording:
                 left = deadline - time.monotonic()
                 done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 if not done or stop in done or load in done or (chaos in done and chaos.exception() is not None):
-                    return
+                    return False
                 if limit.done() and chaos.done():
-                    return
+                    return True
+            return False
         finally:
             limit.cancel()
 

@@ -43,6 +43,14 @@ checks: [linearizable, fencing]
 expect: {invalid: [fencing]}
 """
 
+#: Clients queue all the time, so calls are open when the time limit comes.
+CROWDED = """
+name: crowded
+nodes: 1
+time_limit: 2s
+workload: {kind: mutex, clients: 6, keys: 1, rate: 200/s, lease: 1s, hold: 100ms..200ms, wait: 1s}
+"""
+
 
 def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from fencepost.cli import main; main()", *map(str, arguments)]
@@ -127,6 +135,18 @@ def test_a_run_leaves_a_verdict_and_a_whole_folder(tmp_path: Path) -> None:
     # The folder is enough to come to the same verdict again.
     code, stdout, _ = finish(start("check", folder, "--json", cwd=tmp_path))
     assert (code, json.loads(stdout)["claims"].keys()) == (0, document["claims"].keys())
+
+
+def test_every_key_is_taken_once_more_at_the_end_however_busy_the_clients_were(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(CROWDED)
+    code, stdout, stderr = finish(start("run", "s.yaml", "--json", cwd=tmp_path))
+    assert code == 0, stderr
+    history = tmp_path / json.loads(stdout)["run"]["folder"] / "history.jsonl"
+    events = [json.loads(line) for line in history.read_text().splitlines()]
+    final = next(event["index"] for event in events if event.get("value") == {"name": "final"})
+    done = [(event["f"], event["type"]) for event in events[final:] if event["process"] != "nemesis"]
+    calls = ("acquire", "release", "inspect")
+    assert done == [(f, type) for f in calls for type in ("invoke", "ok")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
