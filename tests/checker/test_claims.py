@@ -278,15 +278,12 @@ class TestCoverage:
 
     def test_everything_is_measured_and_only_evidence_counts(self) -> None:
         results = checker.check(script.events(self.RUN), [])
-        assert results.coverage == {
+        assert {name: number for name, number in results.coverage.items() if number} == {
             "operations": 2,
             "leader_changes": 1,
             "expiries": 4,
-            "ghosts": 0,
             "faults": 1,
-            "partitions": 0,
             "kills": 1,
-            "pauses": 0,
             "nodes_with_clients": 2,
         }
         assert set(results.coverage) == set(checker.COVERAGE_KEYS)
