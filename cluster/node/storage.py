@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from cluster.node.files import Files
 from cluster.node.message import Message
 from cluster.node.messages import Batch, Compaction, HardState, Snapshot
 from cluster.node.raft import Persistent
@@ -130,36 +131,54 @@ class Contents:
         return Persistent(self.hard_state, self.snapshot, self.base.index, self.base.term, self.entries)
 
 
+def _lock(folder: Path) -> int:
+    """Make the folder and take it for this process. Raises StorageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageError(f"cannot use data folder {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise StorageError(f"data folder {folder} is in use by another node; stop that one first") from error
+    return lock
+
+
 class Storage:
     """The one user of a data folder. `found` is what was there at the start."""
 
-    def __init__(self, folder: Path, node: str) -> None:
+    def __init__(self, folder: Path, node: str, files: Files | None = None) -> None:
         """Open or create. Raises StorageError."""
         self._node, self._folder = node, folder
+        self._files = files or Files()
         self._path = folder / "log"
+        self._lock = _lock(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = self._files.open(self._path)
+            self._recover()
         except OSError as error:
-            raise StorageError(f"cannot use data folder {folder}: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StorageError(f"data folder {folder} is in use by another node; stop that one first") from error
-        data = self._path.read_bytes()
+            os.close(self._lock)
+            raise StorageError(f"cannot use data folder {folder}: {error.strerror or error}") from error
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _recover(self) -> None:
+        data = self._files.read(self._file)
         contents, self._end = Contents.read(data, self._path)
         self._check_owner(contents, data)
         self.found = contents.persistent()
         self._hard_state = contents.hard_state
         self.torn_bytes = len(data[self._end :].rstrip(b"\0"))
-        os.ftruncate(self._file, self._end)
+        self._files.truncate(self._file, self._end)
         self._allocated = self._end
         if self._end == 0:
-            self._append(pack(Identity(FORMAT, node)))
+            self._append(pack(Identity(FORMAT, self._node)))
         self._allocate(ALLOCATE_BYTES)
-        os.fsync(self._file)
-        self._sync_folder()
+        self._files.sync(self._file)
+        self._files.sync_folder(self._folder)
 
     def write(self, batches: Iterable[Batch]) -> None:
         """Record the batches, in order, with one fsync. After an OSError nothing may be assumed: the node must stop."""
@@ -174,10 +193,10 @@ class Storage:
             records.extend(map(pack, batch.entries))
         if records:
             self._append(b"".join(records))
-            os.fdatasync(self._file)
+            self._files.sync(self._file)
 
     def close(self) -> None:
-        os.close(self._file)
+        self._files.close(self._file)
         os.close(self._lock)
 
     def _check_owner(self, contents: Contents, data: bytes) -> None:
@@ -191,32 +210,20 @@ class Storage:
         """A crash at any point leaves either the old file or the new one, whole."""
         records = log_anew(self._node, self._hard_state, compaction)
         beside = self._folder / "log.new"
-        old, self._file = self._file, os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        os.close(old)
+        old, self._file = self._file, self._files.open(beside, anew=True)
+        self._files.close(old)
         self._end = self._allocated = 0
         self._append(b"".join(map(pack, records)))
-        os.fsync(self._file)
-        os.rename(beside, self._path)
-        self._sync_folder()
+        self._files.sync(self._file)
+        self._files.rename(beside, self._path)
+        self._files.sync_folder(self._folder)
 
     def _append(self, data: bytes) -> None:
         if self._end + len(data) > self._allocated:
             self._allocate(len(data) + ALLOCATE_BYTES)
-        self._write_at(data, self._end)
+        self._files.write(self._file, data, self._end)
         self._end += len(data)
 
     def _allocate(self, size: int) -> None:
-        self._write_at(bytes(size), self._end)
+        self._files.write(self._file, bytes(size), self._end)
         self._allocated = self._end + size
-
-    def _write_at(self, data: bytes, offset: int) -> None:
-        while data:
-            written = os.pwrite(self._file, data, offset)
-            data, offset = data[written:], offset + written
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
