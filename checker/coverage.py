@@ -13,6 +13,18 @@ from checker.options import OptionsError
 from checker.timeline import Timeline
 from checker.verdict import COVERAGE, ClaimResult, Finding, Verdict
 
+#: Demands that count faults, and the kinds that each counts.
+FAULT_KINDS: Mapping[str, tuple[str, ...]] = {
+    "partitions": ("partition",),
+    "kills": ("kill",),
+    "pauses": ("pause",),
+    "stops": ("stop", "crash-loop"),
+    "links": ("delay", "throttle", "stall", "reset", "flapping", "large-packets", "duplicate", "reorder"),
+    "clocks": ("clock",),
+    "disks": ("disk-stall", "disk-full", "disk-error", "disk-lose-unsynced"),
+    "clients": ("client-pause", "client-partition"),
+}
+
 #: What can be demanded, and what it counts.
 COVERAGE_KEYS: Mapping[str, str] = {
     "operations": "operations that completed as ok or fail",
@@ -23,6 +35,11 @@ COVERAGE_KEYS: Mapping[str, str] = {
     "partitions": "partitions that verifiably took effect",
     "kills": "kills that verifiably took effect",
     "pauses": "pauses that verifiably took effect",
+    "stops": "clean stops and crash loops that verifiably took effect",
+    "links": "delays, resets and other faults of links that verifiably took effect, beside partitions",
+    "clocks": "clock faults that verifiably took effect",
+    "disks": "disk faults that verifiably took effect",
+    "clients": "faults of clients that verifiably took effect",
     "nodes_with_clients": "nodes on which at least one operation of a client completed",
 }
 
@@ -38,9 +55,7 @@ def measure(history: History, timeline: Timeline) -> dict[str, int]:
         "expiries": counters.get("expiries", 0),
         "ghosts": counters.get("ghosts", 0),
         "faults": len(effective),
-        "partitions": sum(fault.kind == "partition" for fault in effective),
-        "kills": sum(fault.kind == "kill" for fault in effective),
-        "pauses": sum(fault.kind == "pause" for fault in effective),
+        **{name: sum(fault.kind in kinds for fault in effective) for name, kinds in FAULT_KINDS.items()},
         "nodes_with_clients": len({operation.node for operation in completed if operation.node is not None}),
     }
 

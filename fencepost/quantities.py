@@ -14,11 +14,15 @@ NS_PER_MS = 1_000_000
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": NS_PER_MS, "s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
 _DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,15})?)(ns|us|ms|s|m|h)", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,30})?)/s", re.ASCII)
+_SPEED = re.compile(r"([0-9]{1,12})(B|KB|MB)/s", re.ASCII)
+_SPEED_UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000}
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,30})?)%", re.ASCII)
 
 A_DURATION = "a number with a unit, such as 500ms, 60s or 2m"
 A_RANGE_MS = "a duration in whole milliseconds, such as 50ms, or a range, such as 50ms..500ms"
 A_RATE = "a number per second, such as 200/s"
+A_STEP = "a duration with a sign, such as +60s or -500ms"
+A_SPEED = "bytes a second, such as 20KB/s"
 A_SHARE = "a percentage, such as 1%, or a share from 0 to 1, such as 0.01"
 
 
@@ -76,6 +80,34 @@ def parse_rate(text: str) -> float:
 
 def format_rate(rate: float) -> str:
     return f"{plain(rate)}/s"
+
+
+def parse_step_ns(text: str) -> int:
+    """A duration that is added (+) or taken away (-)."""
+    text = text.strip()
+    sign = {"+": 1, "-": -1}.get(text[:1])
+    if sign is None:
+        raise ValueError(A_STEP)
+    return sign * parse_duration_ns(text[1:])
+
+
+def format_step(ns: int) -> str:
+    return f"{'-' if ns < 0 else '+'}{format_duration(abs(ns))}"
+
+
+def parse_speed(text: str) -> int:
+    """Bytes per second."""
+    match = _SPEED.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(A_SPEED)
+    return int(match[1]) * _SPEED_UNITS[match[2]]
+
+
+def format_speed(bytes_s: int) -> str:
+    for unit in ("MB", "KB"):
+        if bytes_s % _SPEED_UNITS[unit] == 0:
+            return f"{bytes_s // _SPEED_UNITS[unit]}{unit}/s"
+    return f"{bytes_s}B/s"
 
 
 def parse_share(text: str) -> float:

@@ -7,7 +7,6 @@ link that two of them cut stays cut until both have ended.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -91,8 +90,9 @@ class Partitions:
         if not mended:
             return "its links lead to nodes that are down, or are cut by another fault"
         silent: Collection[Link] = mended
-        deadline = time.monotonic() + MEND_BUDGET_S
-        while silent and time.monotonic() < deadline:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + MEND_BUDGET_S
+        while silent and clock() < deadline:
             passing = await self._passing(silent, PASS_TIMEOUT_S)
             silent = [link for link in silent if link not in passing]
             if silent:

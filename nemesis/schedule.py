@@ -48,7 +48,8 @@ def plan(specs: Iterable[FaultSpec], seed: int, time_limit_ns: int) -> tuple[Pla
 
 
 def _identity(spec: FaultSpec) -> str:
-    parts = (spec.fault, spec.target, spec.shape, spec.at_ns, spec.every_ns, spec.for_ns, spec.cuts)
+    parts: list[object] = [spec.fault, spec.target, spec.shape, spec.at_ns, spec.every_ns, spec.for_ns, spec.cuts]
+    parts += [part for part in (spec.options, spec.when) if part]
     return "|".join(str(part) for part in parts)
 
 

@@ -1,25 +1,25 @@
 """What a scenario may ask of the nemesis, and whether a given cluster can be asked for it.
 
-A `FaultSpec` says when (`at`, `every`, `for`), what (`fault`) and where: `target` for faults of processes; for
-partitions a `shape`, with `target` naming the node or group that the shape is about, or the very links as `cuts`.
+A `FaultSpec` says when (`at`, `every`, `for`, and the moment `when`), what (`fault`, with the options of its kind) and
+where: `target` for faults of nodes and of clients; for faults of links a `shape`, with `target` naming the node or
+group that the shape is about, a `target` alone, whose links are meant, or the very links as `cuts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cluster.places.base import Capability
+from cluster.places.base import Capability, Clock
+from nemesis import kinds
+from nemesis.kinds import KILL, KINDS, PARTITION, PAUSE, RANDOM, Aim, Form, Kind, Parameter, Value
 
-PARTITION = "partition"
-KILL = "kill"
-PAUSE = "pause"
+__all__ = ["FAULTS", "KILL", "PARTITION", "PAUSE", "FaultSpec", "Moment", "Problem", "first_start_ns", "validate"]
 
-#: Every kind of fault, with what a place must be able to do for it.
-FAULTS: Mapping[str, Capability] = MappingProxyType(
-    {PARTITION: Capability.CUT_LINKS, KILL: Capability.KILL, PAUSE: Capability.PAUSE}
-)
+#: Every kind of fault, with what a place must be able to do for it (None: nothing).
+FAULTS: Mapping[str, Capability | None] = MappingProxyType({name: kind.needs for name, kind in KINDS.items()})
 
 #: How a target may be named, beside a list of nodes; the fewest nodes that it needs.
 TARGETS: Mapping[str, int] = MappingProxyType(
@@ -56,8 +56,24 @@ SHAPES: Mapping[str, ShapeRule] = MappingProxyType(
     }
 )
 
+#: How the target of a client-pause may be named, beside a list of clients: "holder" is one that holds a lock.
+CLIENT_TARGETS = ("one", "holder", "minority", "majority", "all")
+
+#: A client in a list of targets: the thread of that number.
+CLIENT = re.compile(r"client-(0|[1-9][0-9]{0,6})", re.ASCII)
+
 #: A fault that lasts less could end before a time-out of the probes has shown that it took effect.
 FOR_NS_MIN = 500_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something that a fault waits for, from its planned time on: a line that matches `log` appears in the log of any
+    node, or the counter `counter` of any node has grown by `grows`."""
+
+    log: str | None = None
+    counter: str | None = None
+    grows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,8 @@ class FaultSpec:
     """One entry of a scenario's `nemesis`. Times are nanoseconds since the start of the run's main phase.
 
     `at_ns` alone: once. `every_ns` alone: first after that time, then again and again while it fits into the time
-    limit. Both: first at `at_ns`. `cuts` are directed links (source, target); only in place of a shape.
+    limit. Both: first at `at_ns`. `cuts` are directed links (source, target); only in place of a shape. `options` are
+    those parameters of the kind that the scenario gives, in the order of their names.
     """
 
     fault: str
@@ -75,6 +92,28 @@ class FaultSpec:
     every_ns: int | None = None
     for_ns: int = 0
     cuts: tuple[tuple[str, str], ...] | None = None
+    options: tuple[tuple[str, Value], ...] = ()
+    when: Moment | None = None
+
+    def given(self) -> dict[str, Value]:
+        """The options, and the defaults of those that are not given and have one."""
+        known = kinds.parameters(self.fault)
+        return {name: entry.default for name, entry in known.items() if entry.default is not None} | dict(self.options)
+
+    def span_ms(self, name: str) -> tuple[int, int]:
+        """An option of the form SPAN."""
+        value = self.given()[name]
+        assert isinstance(value, tuple)
+        low, high = value
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        return low, high
+
+    def number(self, name: str) -> float:
+        """An option that is a number. Raises KeyError when it isn't given and has no default."""
+        value = self.given()[name]
+        assert isinstance(value, int | float)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +131,33 @@ def validate(
     nodes: Sequence[str],
     time_limit_ns: int,
     capabilities: Collection[Capability] = tuple(Capability),
+    clients: int | None = None,
 ) -> list[Problem]:
-    """All that is wrong with `spec` for a cluster of `nodes` at a place with `capabilities`; empty if nothing."""
-    needs = FAULTS.get(spec.fault)
-    if needs is None:
+    """All that is wrong with `spec` for a cluster of `nodes` at a place with `capabilities`, used by so many `clients`
+    (None: that isn't known); empty if nothing."""
+    kind = KINDS.get(spec.fault)
+    if kind is None:
         return [Problem("fault", repr(spec.fault), f"one of {_listing(FAULTS)}")]
     problems = []
-    if needs not in capabilities:
+    needs = kinds.needs(spec.fault, dict(spec.options))
+    if needs is not None and needs not in capabilities:
         problems.append(Problem("fault", f"{spec.fault}, which needs a place that can {needs}", "another place"))
-    if spec.fault == PARTITION:
-        problems += _partition_problems(spec, nodes)
-    else:
-        problems += _process_problems(spec, nodes)
+    problems += _AIMED[kind.aims](spec, nodes, clients)
+    problems += _option_problems(spec, kind, capabilities)
+    problems += _moment_problems(spec)
     return problems + _time_problems(spec, time_limit_ns)
 
 
-def _partition_problems(spec: FaultSpec, nodes: Sequence[str]) -> list[Problem]:
+def _link_problems(spec: FaultSpec, nodes: Sequence[str], clients: int | None) -> list[Problem]:
+    """A partition needs a shape; other faults of links may name a target instead, whose links are then meant."""
+    if spec.fault != PARTITION and spec.shape is None and spec.cuts is None:
+        if len(nodes) < 2:
+            return [Problem("fault", f"{spec.fault} with 1 node", "at least 2 nodes: one alone has no links")]
+        return _node_problems(spec, nodes, clients)
+    return _shape_problems(spec, nodes)
+
+
+def _shape_problems(spec: FaultSpec, nodes: Sequence[str]) -> list[Problem]:
     if spec.cuts is not None:
         problems = _cut_problems(spec.cuts, nodes)
         for field, value in (("shape", spec.shape), ("target", spec.target)):
@@ -138,13 +188,8 @@ def _partition_problems(spec: FaultSpec, nodes: Sequence[str]) -> list[Problem]:
     return problems
 
 
-def _process_problems(spec: FaultSpec, nodes: Sequence[str]) -> list[Problem]:
-    problems = []
-    for field, value in (("shape", spec.shape), ("cuts", spec.cuts)):
-        if value is not None:
-            problems.append(
-                Problem(field, f"{field} for the fault {spec.fault}", f"a target; only a {PARTITION} has it")
-            )
+def _node_problems(spec: FaultSpec, nodes: Sequence[str], clients: int | None) -> list[Problem]:  # noqa: ARG001
+    problems = _shapeless(spec)
     choice = f"one of {_listing(TARGETS)}, or a list of nodes"
     if spec.target is None:
         problems.append(Problem("target", f"a {spec.fault} without a target", choice))
@@ -156,6 +201,113 @@ def _process_problems(spec: FaultSpec, nodes: Sequence[str]) -> list[Problem]:
         found = f"{spec.target} of {len(nodes)} nodes"
         problems.append(Problem("target", found, f"at least {TARGETS[spec.target]} nodes"))
     return problems
+
+
+def _client_problems(spec: FaultSpec, nodes: Sequence[str], clients: int | None) -> list[Problem]:  # noqa: ARG001
+    problems = _shapeless(spec)
+    choice = f"one of {_listing(CLIENT_TARGETS)}, or a list of clients such as [client-0, client-3]"
+    if spec.target is None:
+        problems.append(Problem("target", f"a {spec.fault} without a target", choice))
+    elif isinstance(spec.target, str):
+        if spec.target not in CLIENT_TARGETS:
+            problems.append(Problem("target", repr(spec.target), choice))
+    else:
+        strangers = [name for name in spec.target if not _is_client(name, clients)]
+        if strangers:
+            known = "" if clients is None else f" (client-0 to client-{clients - 1})"
+            problems.append(Problem("target", f"no client {_listing(strangers)}", f"a list of clients{known}"))
+        elif not spec.target or len(set(spec.target)) < len(spec.target):
+            problems.append(Problem("target", "no client, or one named twice", "each client once"))
+    return problems
+
+
+def _is_client(name: str, clients: int | None) -> bool:
+    match = CLIENT.fullmatch(name)
+    return match is not None and (clients is None or int(match[1]) < clients)
+
+
+def _nobody_problems(spec: FaultSpec, nodes: Sequence[str], clients: int | None) -> list[Problem]:  # noqa: ARG001
+    if spec.target is None:
+        return _shapeless(spec)
+    return [*_shapeless(spec), Problem("target", f"a target for the fault {spec.fault}", "none: it draws its own")]
+
+
+_AIMED: Mapping[Aim, Callable[[FaultSpec, Sequence[str], int | None], list[Problem]]] = MappingProxyType(
+    {
+        Aim.LINKS: _link_problems,
+        Aim.NODES: _node_problems,
+        Aim.CLIENTS: _client_problems,
+        Aim.NOBODY: _nobody_problems,
+    }
+)
+
+
+def _shapeless(spec: FaultSpec) -> list[Problem]:
+    return [
+        Problem(field, f"{field} for the fault {spec.fault}", "a target; only faults of links have it")
+        for field, value in (("shape", spec.shape), ("cuts", spec.cuts))
+        if value is not None
+    ]
+
+
+def _option_problems(spec: FaultSpec, kind: Kind, capabilities: Collection[Capability]) -> Iterator[Problem]:
+    given = dict(spec.options)
+    for name in given:
+        if name not in kind.parameters:
+            remedy = f"only {_listing(kind.parameters)}" if kind.parameters else "no options"
+            yield Problem(name, f"it for the fault {spec.fault}", remedy)
+    for name, parameter in kind.parameters.items():
+        if name in given:
+            yield from _value_problems(name, parameter, given[name])
+        elif parameter.required:
+            yield Problem(name, "nothing", f"{parameter.form}: a {spec.fault} needs it")
+    chosen = [name for name in kind.one_of if name in given]
+    if kind.one_of and len(chosen) != 1:
+        found = f"both {' and '.join(chosen)}" if chosen else f"none of {_listing(kind.one_of)}"
+        yield Problem(chosen[1] if chosen else "fault", found, f"one of {_listing(kind.one_of)}")
+    if spec.fault == RANDOM:
+        drawn = given.get("kinds") or ()
+        assert isinstance(drawn, tuple)
+        for name in map(str, drawn):
+            wanted = KINDS[name].needs if name in KINDS else None
+            if name not in KINDS or name == RANDOM:
+                yield Problem("kinds", repr(name), f"some of {_listing([other for other in KINDS if other != RANDOM])}")
+            elif wanted is not None and wanted not in capabilities:
+                yield Problem("kinds", f"{name}, which needs a place that can {wanted}", "another place")
+
+
+def _value_problems(name: str, parameter: Parameter, value: Value) -> Iterator[Problem]:
+    low, high = parameter.limits
+    match parameter.form:
+        case Form.CLOCK if value not in tuple(Clock):
+            yield Problem(name, repr(value), f"one of {_listing(tuple(Clock))}")
+        case Form.STEP if value == 0:
+            yield Problem(name, "0s", "a step such as +60s or -500ms")
+        case Form.FACTOR if value == 1:
+            yield Problem(name, "1", "a factor other than 1, such as 1.5 or 0.5")
+        case Form.SHARE if not (isinstance(value, int | float) and 0 < value <= 1):
+            yield Problem(name, str(value), "more than 0, and 1 at most")
+        case Form.SPAN | Form.SPEED | Form.SIZE | Form.FACTOR:
+            ends = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(end, str) or not low <= end <= high for end in ends):
+                unit = {Form.SPAN: " ms", Form.SPEED: " bytes/s", Form.SIZE: " bytes"}.get(parameter.form, "")
+                yield Problem(name, "..".join(map(str, ends)) + unit, f"from {low:g} to {high:g}{unit}")
+
+
+def _moment_problems(spec: FaultSpec) -> list[Problem]:
+    moment = spec.when
+    if moment is None:
+        return []
+    if spec.fault == RANDOM:
+        return [Problem("when", "it for the fault random", "no moment: it draws its own times")]
+    if (moment.log is None) == (moment.counter is None):
+        return [Problem("when", "not one of log and counter", "log: a regular expression, or counter: a name")]
+    if moment.log is not None:
+        try:
+            re.compile(moment.log)
+        except re.error as problem:
+            return [Problem("when", f"{moment.log!r} ({problem})", "a regular expression")]
+    return []
 
 
 def _list_problems(target: Sequence[str], nodes: Sequence[str]) -> list[Problem]:

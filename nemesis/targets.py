@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -60,13 +59,14 @@ def choose(
 async def find_leader(place: Place, nodes: Collection[str], budget_s: float = LEADER_BUDGET_S) -> Leader | None:
     """Ask every node who leads and believe the highest term, again until nobody knows of a higher term than the
     leader's own or `budget_s` is over; then the best that is known, which may be a leader about to be deposed."""
-    deadline = time.monotonic() + budget_s
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + budget_s
     while True:
         answers = await ask_all(place, nodes)
         leading = [answer for answer in answers if answer.leads]
         best = max(leading, key=lambda answer: answer.term, default=None)
         settled = best is not None and best.term >= max(answer.term for answer in answers)
-        if settled or time.monotonic() >= deadline:
+        if settled or clock() >= deadline:
             return None if best is None else Leader(best.id, best.term)
         await asyncio.sleep(LEADER_POLL_S)
 

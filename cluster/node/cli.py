@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -19,6 +20,7 @@ import typer
 
 from cluster.node.address import join_address, split_address
 from cluster.node.client import Client, Reply, connect
+from cluster.node.clock import ClockFileError, FileClock
 from cluster.node.core import SNAPSHOT_EVERY, Core
 from cluster.node.protocol import NODE_ID
 from cluster.node.server import Config, NodeFailedError, Server
@@ -95,6 +97,9 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
         snapshot_every: Annotated[
             int, typer.Option(min=10, help="Log entries between two snapshots.")
         ] = SNAPSHOT_EVERY,
+        clock_file: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="For tests: take time from a clock that this file turns.")
+        ] = None,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     ) -> None:
         """Run a node in the foreground, until SIGTERM."""
@@ -113,9 +118,10 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
             address(advertise)
         config = Config(id, host, port, peers, data, cluster, join, advertise, snapshot_every)
         try:
-            server = Server(config, core_type=core_type, storage_type=storage_type)
+            clock = time.monotonic_ns if clock_file is None else FileClock(clock_file)
+            server = Server(config, core_type=core_type, storage_type=storage_type, clock=clock)
             asyncio.run(server.run())
-        except (StorageError, NodeFailedError) as error:
+        except (StorageError, NodeFailedError, ClockFileError) as error:
             _fail(str(error))
         except OSError as error:
             _fail(f"cannot listen on {listen}: {error.strerror or error}; is another node running there?")

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -117,7 +118,7 @@ class Connection(asyncio.Protocol):
             case Ping():
                 self.send(Pong())
             case StatusRequest():
-                self.send(StatusReply(message.id, dict(self._server.core.status())))
+                self.send(StatusReply(message.id, self._server.status()))
             case Hello():
                 self._greet(message)
             case _ if isinstance(message, LockRequest):
@@ -202,6 +203,10 @@ class Server:
             await self._stop
         finally:
             await self._shut_down(listener)
+
+    def status(self) -> dict[str, Any]:
+        """What the node knows of itself, and what its clocks say."""
+        return {**self.core.status(), "clock_ns": self._clock(), "wall_ns": time.time_ns()}
 
     # ---- inputs
 

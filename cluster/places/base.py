@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from cluster.systems.base import Address, System
+from cluster.systems.base import Address, Feature, System, features
 
 
 class Link(NamedTuple):
@@ -28,11 +30,44 @@ class ProcessState(StrEnum):
 
 
 class Capability(StrEnum):
-    """What a place can do to nodes; a scenario that needs more is refused before the run starts."""
+    """What a place can do to nodes; a scenario that needs more is refused before the run starts.
+
+    A place that has one of those below PAUSE implements the protocol that is named beside it. Some need something of
+    the system too (see `usable`).
+    """
 
     CUT_LINKS = "cut-links"
     KILL = "kill"
     PAUSE = "pause"
+    SHAPE_LINKS = "shape-links"  # ShapesLinks
+    CUT_CLIENTS = "cut-clients"  # CutsClients
+    SHAPE_FRAMES = "shape-frames"  # ShapesLinks
+    TURN_LEASE_CLOCKS = "turn-lease-clocks"  # TurnsClocks
+    TURN_WALL_CLOCKS = "turn-wall-clocks"  # TurnsClocks
+    BREAK_DISKS = "break-disks"  # BreaksDisks
+
+
+class Clock(StrEnum):
+    """Which of a node's clocks: the one that leases run on, or the one that tells the date."""
+
+    LEASE = "lease"
+    WALL = "wall"
+
+
+#: What a system must offer for a capability of its place to be of use.
+NEEDED_FEATURES: Mapping[Capability, Feature] = MappingProxyType(
+    {
+        Capability.SHAPE_FRAMES: Feature.FRAMES,
+        Capability.TURN_LEASE_CLOCKS: Feature.LEASE_CLOCK,
+        Capability.BREAK_DISKS: Feature.DISK,
+    }
+)
+
+
+def usable(capabilities: Collection[Capability], system: System) -> frozenset[Capability]:
+    """Those of a place's capabilities that it has with this system."""
+    offered = features(system)
+    return frozenset(able for able in capabilities if NEEDED_FEATURES.get(able) in (None, *offered))
 
 
 class Place(Protocol):
@@ -77,6 +112,123 @@ class Place(Protocol):
 
     async def close(self) -> None:
         """Stop every node, collect logs into the run's folder, remove everything that the place made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """What happens to the bytes of a link. The stream stays a stream, save for `duplicate` and `reorder`, which are
+    shares of whole frames and need a system with Feature.FRAMES.
+
+    `delay_ms`: each piece arrives so much later, between the two (pieces never overtake each other). `rate`: bytes a
+    second, None: no limit. `stall`: connections that are open when this begins carry nothing more, new ones do.
+    `largest`: a piece that is larger, and all that follows it on its connection, does not get through.
+    """
+
+    delay_ms: tuple[int, int] = (0, 0)
+    rate: int | None = None
+    stall: bool = False
+    largest: int | None = None
+    duplicate: float = 0.0
+    reorder: float = 0.0
+
+    def __or__(self, other: Shaping) -> Shaping:
+        """Both at once."""
+        return Shaping(
+            (self.delay_ms[0] + other.delay_ms[0], self.delay_ms[1] + other.delay_ms[1]),
+            _least(self.rate, other.rate),
+            self.stall or other.stall,
+            _least(self.largest, other.largest),
+            1 - (1 - self.duplicate) * (1 - other.duplicate),
+            1 - (1 - self.reorder) * (1 - other.reorder),
+        )
+
+
+def _least(left: int | None, right: int | None) -> int | None:
+    return right if left is None else left if right is None else min(left, right)
+
+
+class LinkCounts(NamedTuple):
+    """What a link has done since the start: the evidence for shaping, where a probe can't give it. `held_bytes` are
+    those that wait now."""
+
+    forwarded_bytes: int
+    held_bytes: int
+    duplicated: int
+    reordered: int
+
+
+@runtime_checkable
+class ShapesLinks(Protocol):
+    async def shape_links(self, shapings: Mapping[Link, Shaping]) -> None:
+        """Replace what is done to links; those that aren't named are plain. Raises PlaceError."""
+
+    async def reset_links(self, links: Collection[Link]) -> int:
+        """Reset every connection through these links; says how many there were."""
+
+    async def link_counts(self, link: Link) -> LinkCounts: ...
+
+
+@runtime_checkable
+class CutsClients(Protocol):
+    def client_address(self, node: str) -> Address:
+        """Where clients connect; `Place.address` then is for those who ask past the fault."""
+
+    async def cut_clients(self, nodes: Collection[str]) -> None:
+        """Replace the set of nodes that clients don't reach: bytes wait in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSetting:
+    """How a clock is off: `step_ns` is added to what it says now, and from now on it runs at `rate`."""
+
+    step_ns: int = 0
+    rate: float = 1.0
+
+
+@runtime_checkable
+class TurnsClocks(Protocol):
+    async def turn_clock(self, node: str, clock: Clock, setting: ClockSetting) -> None:
+        """Raises PlaceError, also when the node isn't running."""
+
+    async def true_clock(self, node: str, clock: Clock) -> None:
+        """Undo every step and rate. A lease clock keeps what it is ahead, as no monotonic clock goes back. Idempotent;
+        does nothing to a node that isn't running. Raises PlaceError."""
+
+
+class DiskMode(StrEnum):
+    STALL = "stall"  # writes wait
+    FULL = "full"  # ENOSPC
+    ERROR = "error"  # EIO
+    VOLATILE = "volatile"  # what was written reaches the disk slowly, with the fsync, so that a kill loses it
+
+
+class DiskReport(NamedTuple):
+    """What a node's disk says: `hits` counts the writes that met the fault since it was set, `unsynced_bytes` were
+    written, and not on disk when it was last heard of."""
+
+    hits: int
+    unsynced_bytes: int
+
+
+@runtime_checkable
+class BreaksDisks(Protocol):
+    async def break_disk(self, node: str, mode: DiskMode | None, slow_ms: int = 0) -> None:
+        """None: whole again. `slow_ms`: how long an fsync takes while the disk is volatile. Raises PlaceError."""
+
+    async def disk_report(self, node: str) -> DiskReport: ...
+
+
+@runtime_checkable
+class ReadsLogs(Protocol):
+    async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
+        """What the node has logged since `offset`, and the offset behind it; -1: nothing, and where it ends now."""
+
+
+@runtime_checkable
+class Equippable(Protocol):
+    def equip(self, capabilities: Collection[Capability]) -> None:
+        """Called before `start` with what the run is going to need: a place may leave out the proxies and control files
+        that nobody uses."""
 
 
 class PlaceError(Exception):

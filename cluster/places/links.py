@@ -1,4 +1,5 @@
-"""Links between local nodes that can be cut in either direction, without root: one TCP proxy per directed link.
+"""Links between local nodes that can be cut and shaped in either direction, without root: one TCP proxy per directed
+link, and one for the clients of each node.
 
 Problem. Nodes on one machine talk over loopback. A partition must stop that traffic as a firewall's DROP rule would:
 bytes wait, nobody is told, and when the rule is gone they go on. Closing connections, the easy way, would be another
@@ -10,7 +11,7 @@ Rules.
    link i->j, and the bytes from j to i obey link j->i; so a one-way cut is one-way on every connection.
 2. A cut link is not read from. What was not read stays in the kernel's buffers, whose size is bounded, and then in the
    sender, whose writes block: as behind DROP, where the sender keeps what was not acknowledged. Nothing is lost,
-   reordered or altered, and the proxy itself holds nothing.
+   reordered or altered, and the proxy itself holds nothing (but see "shaped").
 3. The end of a stream travels like its bytes: an EOF or a reset passes on only when the link in its direction is whole.
    A half-closed connection stays open the other way.
 4. A connection that is opened while link i->j is cut is accepted (the kernel does that) but not dialled on: j learns of
@@ -19,6 +20,9 @@ Rules.
 
 Difference from DROP: a stream that flows against a one-way cut would there stall for want of acknowledgements, here it
 flows. That is wanted: "A hears B, but B doesn't hear A" is the state in which protocols break.
+
+Links can also be shaped (`cluster.places.shaping`): late, narrow, stuck, with frames twice or out of order. Then the
+proxy does hold bytes, as a line and its queue do, and rules 1 to 3 hold for what leaves that queue.
 
 Probes (`Links.probe_address`) enter a link by a listener of their own, on which only the way there obeys the link and
 the way back is always whole: so an answer, or none, tells about one direction.
@@ -29,14 +33,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import random
 import select
 import socket
 import struct
 import termios
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cluster.places.base import Link
+from cluster.places.base import Link, LinkCounts, Shaping
+from cluster.places.shaping import PLAIN, Flow, Tally
 from cluster.systems.base import Address
 
 LOOPBACK = "127.0.0.1"
@@ -57,17 +64,29 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass(slots=True, eq=False)
 class Gate:
-    """One direction between two nodes: whether bytes pass, and who is to be told when that changes."""
+    """One direction between two nodes: whether and how bytes pass, and who is to be told when that changes.
+    `framed`: what passes are frames (see Feature.FRAMES), and may have to be cut between them."""
 
+    draws: random.Random
+    framed: bool = False
     cut: bool = False
-    forwarded_bytes: int = 0
+    shaping: Shaping = PLAIN
+    tally: Tally = field(default_factory=Tally)
     readers: set[_End] = field(default_factory=set)
     waiting: dict[_Connection, None] = field(default_factory=dict)
 
     def held_bytes(self) -> int:
         """How many bytes have come to this gate and wait for it to open (bytes still in the sender don't count)."""
-        ends = (self.readers | {connection.front for connection in self.waiting}) if self.cut else ()
-        return sum(end.unread_bytes() for end in ends)
+        ends = self.readers | {connection.front for connection in self.waiting}
+        return sum(end.queued_bytes() + (end.unread_bytes() if end.halted else 0) for end in ends)
+
+    def shape(self, shaping: Shaping) -> None:
+        if shaping == self.shaping:
+            return
+        stalls = shaping.stall and not self.shaping.stall
+        self.shaping = shaping
+        for end in tuple(self.readers):
+            end.shaping_changed(stalls=stalls)
 
     def set(self, cut: bool) -> None:
         if cut == self.cut:
@@ -89,7 +108,11 @@ class _End(asyncio.Protocol):
         self.other: _End | None = None
         self._transport: asyncio.Transport | None = None
         self._other_full = False
-        self._ended = False  # EOF was read and passed on
+        self._ended = False  # EOF was read
+        self._finished = False  # and passed on
+        self._flow = Flow(gate.draws, gate.tally, framed=gate.framed)
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalled = False
         self.gone = False  # this socket is; the other end is told when the gate lets it
         self._abrupt = False
 
@@ -109,9 +132,36 @@ class _End(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self.other is not None
-        assert not self._gate.cut
-        self._gate.forwarded_bytes += len(data)
-        self.other.write(data)
+        gate = self._gate
+        assert not gate.cut
+        if gate.shaping is PLAIN and self._flow.empty and not gate.framed:
+            gate.tally.forwarded_bytes += len(data)
+            self.other.write(data)
+        else:
+            self._flow.push(_now(), data, gate.shaping)
+            self._pump()
+
+    def _pump(self) -> None:
+        """Pass on what is due, see that the rest follows, and what comes behind it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.halted or self.other is None:
+            return
+        now = _now()
+        for piece in self._flow.pop(now):
+            self._gate.tally.forwarded_bytes += len(piece)
+            self.other.write(piece)
+        due = self._flow.next_due()
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._pump)
+        elif self._ended and not self._finished and self._flow.empty:
+            self._finished = True
+            self.other.finish()
+        if self.gone:
+            self._leave()
+        else:
+            self.steer()
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -131,8 +181,7 @@ class _End(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._ended = True
-        if self.other is not None:
-            self.other.finish()
+        self._pump()
         return True
 
     def finish(self) -> None:
@@ -140,7 +189,7 @@ class _End(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.write_eof()
-        if self._ended:
+        if self._finished:
             self._transport.close()
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -151,18 +200,40 @@ class _End(asyncio.Protocol):
         self.gate_changed()
 
     def gate_changed(self) -> None:
-        if not self.gone:
+        if not self.gone or not self._flow.empty:
             self.steer()
-        elif not self._gate.cut or self._connection.closed:
+            self._pump()
+        if self.gone:
+            self._leave()
+
+    def shaping_changed(self, *, stalls: bool) -> None:
+        self._stalled = stalls or (self._stalled and self._gate.shaping.stall)
+        self._flow.hurry(_now())
+        self.gate_changed()
+
+    def _leave(self) -> None:
+        """This socket is gone: tell the other end, once what was read here has gone on."""
+        if self._connection.closed or (not self.halted and self._flow.empty) or self.other is None:
+            if self._timer is not None:
+                self._timer.cancel()
             self._gate.readers.discard(self)
             self._connection.end_lost(self, self._abrupt)
+
+    @property
+    def halted(self) -> bool:
+        """Nothing goes on through the gate, whatever waits."""
+        return self._gate.cut or self._stalled or self._flow.stuck
+
+    def queued_bytes(self) -> int:
+        return self._flow.waiting_bytes
 
     def steer(self) -> None:
         """Read exactly while what is read can go on."""
         transport = self._transport
         if transport is None or transport.is_closing() or self._ended:
             return
-        flows = not self._gate.cut and not self._other_full and self.other is not None and not self.other.gone
+        flows = not self.halted and not self._flow.full and not self._other_full
+        flows = flows and self.other is not None and not self.other.gone
         if flows and not transport.is_reading():
             transport.resume_reading()
         elif not flows and transport.is_reading():
@@ -294,12 +365,17 @@ class _Entrance:
 
 
 class Links:
-    """All directed links between the nodes that listen at `targets`."""
+    """All directed links between the nodes that listen at `targets`, and where wanted (`doors`) a proxied way in for
+    the clients of each. `framed`: nodes send each other frames."""
 
-    def __init__(self, targets: Mapping[str, Address]) -> None:
+    def __init__(self, targets: Mapping[str, Address], *, framed: bool = False, doors: bool = False) -> None:
         self._targets = targets
         pairs = [Link(source, target) for source in targets for target in targets if source != target]
-        self._gates = {link: Gate() for link in pairs}
+        self._gates = {link: Gate(_draws(link), framed) for link in pairs}
+        self._doors = {
+            node: _Entrance(target, Gate(_draws(node)), Gate(_draws(node))) for node, target in targets.items() if doors
+        }
+        self._door_addresses: dict[str, Address] = {}
         self._entrances = {
             link: _Entrance(targets[link.target], self._gates[link], self._gates[link.reverse]) for link in pairs
         }
@@ -309,6 +385,36 @@ class Links:
         """Start to listen. Raises OSError."""
         for link, entrance in self._entrances.items():
             self._addresses[link] = await entrance.open()
+        for node, door in self._doors.items():
+            self._door_addresses[node] = await door.open()
+
+    def door(self, node: str) -> Address | None:
+        """Where clients of the node come in, if they have a way of their own."""
+        return self._door_addresses.get(node)
+
+    def shut_doors(self, nodes: Collection[str]) -> None:
+        """Cut clients off from exactly these nodes, in both directions. Raises KeyError for one without a door."""
+        shut = {node: self._doors[node] for node in nodes}
+        for node, door in self._doors.items():
+            door.there.set(node in shut)
+            door.back.set(node in shut)
+
+    def shape(self, shapings: Mapping[Link, Shaping]) -> None:
+        """Shape exactly these links. Raises KeyError for a link that there isn't."""
+        wanted = {link: shaping for link, shaping in shapings.items() if self._gates[link] and shaping != PLAIN}
+        for link, gate in self._gates.items():
+            gate.shape(wanted.get(link, PLAIN))
+
+    def reset(self, links: Collection[Link]) -> int:
+        """Reset every connection that the links' sources opened; says how many."""
+        connections = [connection for link in links for connection in tuple(self._entrances[link].connections)]
+        for connection in connections:
+            connection.close()
+        return len(connections)
+
+    def counts(self, link: Link) -> LinkCounts:
+        gate = self._gates[link]
+        return LinkCounts(gate.tally.forwarded_bytes, gate.held_bytes(), gate.tally.duplicated, gate.tally.reordered)
 
     def peers(self, node: str) -> dict[str, Address]:
         """Under which address `node` reaches each other node."""
@@ -324,7 +430,7 @@ class Links:
         return [link for link, gate in self._gates.items() if gate.cut]
 
     def forwarded_bytes(self, link: Link) -> int:
-        return self._gates[link].forwarded_bytes
+        return self._gates[link].tally.forwarded_bytes
 
     def held_bytes(self, link: Link) -> int:
         return self._gates[link].held_bytes()
@@ -332,12 +438,20 @@ class Links:
     @contextlib.asynccontextmanager
     async def probe_address(self, link: Link) -> AsyncIterator[Address]:
         """An address that leads to the link's target through this link alone; gone when the context ends."""
-        entrance = _Entrance(self._targets[link.target], self._gates[link], Gate())
+        entrance = _Entrance(self._targets[link.target], self._gates[link], Gate(random.Random(0)))
         try:
             yield await entrance.open()
         finally:
             entrance.close()
 
     def close(self) -> None:
-        for entrance in self._entrances.values():
+        for entrance in (*self._entrances.values(), *self._doors.values()):
             entrance.close()
+
+
+def _draws(name: Link | str) -> random.Random:
+    """A stream of its own for each link; what it is drawn for depends on timing, so the run's seed would not help."""
+    return random.Random(str(name))
+
+
+_now = time.monotonic

@@ -15,14 +15,25 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from cluster.concurrency import all_of
-from cluster.places.base import Capability, Link, PlaceError, ProcessState
+from cluster.node.clock import ControlledClock
+from cluster.places.base import (
+    Capability,
+    Clock,
+    ClockSetting,
+    Link,
+    LinkCounts,
+    PlaceError,
+    ProcessState,
+    Shaping,
+    usable,
+)
 from cluster.places.links import LOOPBACK, Links
 from cluster.places.reaper import MARK_VARIABLE, Reaper
 from cluster.systems.base import Address, NodeView, System
@@ -58,7 +69,17 @@ class LocalPlace:
     """Runs a cluster as processes of this machine; see `cluster.places.base.Place`."""
 
     name = "local"
-    capabilities = frozenset({Capability.CUT_LINKS, Capability.KILL, Capability.PAUSE})
+    capabilities = frozenset(
+        {
+            Capability.CUT_LINKS,
+            Capability.KILL,
+            Capability.PAUSE,
+            Capability.SHAPE_LINKS,
+            Capability.SHAPE_FRAMES,
+            Capability.CUT_CLIENTS,
+            Capability.TURN_LEASE_CLOCKS,
+        }
+    )
 
     def __init__(self, system: System, nodes: Sequence[str], folder: Path) -> None:
         self.system = system
@@ -67,6 +88,11 @@ class LocalPlace:
         self._nodes: dict[str, _Node] = {}
         self._links: Links | None = None
         self._reaper = Reaper()
+        self._equipment: frozenset[Capability] = frozenset()
+        self._clocks: dict[str, ControlledClock] = {}
+
+    def equip(self, capabilities: Collection[Capability]) -> None:
+        self._equipment = usable(capabilities, self.system)
 
     @property
     def links(self) -> Links:
@@ -89,13 +115,20 @@ class LocalPlace:
         _allow_files(FILES_BASE + FILES_PER_LINK * len(self.nodes) * (len(self.nodes) - 1))
         reservations = {node: _reserve_port() for node in self.nodes}
         listens = {node: Address(LOOPBACK, sock.getsockname()[1]) for node, sock in reservations.items()}
-        self._links = Links(listens)
+        self._links = Links(
+            listens,
+            framed=Capability.SHAPE_FRAMES in self._equipment,
+            doors=Capability.CUT_CLIENTS in self._equipment,
+        )
         await self._links.open()
         for node in self.nodes:
             home = self._folder / "nodes" / node
             data = home / "data"
             data.mkdir(parents=True, exist_ok=True)
-            view = NodeView(node, listens[node], self._links.peers(node), data)
+            clock = home / "clock" if Capability.TURN_LEASE_CLOCKS in self._equipment else None
+            if clock is not None:
+                self._clocks[node] = ControlledClock(clock)
+            view = NodeView(node, listens[node], self._links.peers(node), data, clock)
             self._nodes[node] = _Node(view, home / "node.log", reservations[node])
         await self._reaper.start()
 
@@ -180,6 +213,49 @@ class LocalPlace:
         async with self.links.probe_address(link) as address:
             return await self.system.probe(address, timeout)
 
+    async def shape_links(self, shapings: Mapping[Link, Shaping]) -> None:
+        try:
+            self.links.shape(shapings)
+        except KeyError as problem:
+            raise PlaceError(f"there is no link {problem}") from None
+
+    async def reset_links(self, links: Collection[Link]) -> int:
+        try:
+            return self.links.reset(links)
+        except KeyError as problem:
+            raise PlaceError(f"there is no link {problem}") from None
+
+    async def link_counts(self, link: Link) -> LinkCounts:
+        return self.links.counts(link)
+
+    def client_address(self, node: str) -> Address:
+        return self.links.door(node) or self.address(node)
+
+    async def cut_clients(self, nodes: Collection[str]) -> None:
+        try:
+            self.links.shut_doors(nodes)
+        except KeyError as problem:
+            raise PlaceError(f"clients of {problem} have no way of their own that could be cut") from None
+
+    async def turn_clock(self, node: str, clock: Clock, setting: ClockSetting) -> None:
+        self._clock(node, clock).turn(setting.step_ns, setting.rate)
+
+    async def true_clock(self, node: str, clock: Clock) -> None:
+        self._clock(node, clock).turn(0, 1.0)
+
+    def _clock(self, node: str, clock: Clock) -> ControlledClock:
+        if clock is not Clock.LEASE or node not in self._clocks:
+            raise PlaceError(f"the {clock} clock of {node} can't be turned here")
+        return self._clocks[node]
+
+    async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
+        with self._node(node).log.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            if offset < 0:
+                return b"", end
+            log.seek(offset)
+            return log.read(end - offset), end
+
     async def close(self) -> None:
         try:
             await all_of(self.stop_node(node) for node in self._nodes)
@@ -188,6 +264,8 @@ class LocalPlace:
             for entry in self._nodes.values():
                 _signal(entry, signal.SIGKILL)
                 entry.reservation.close()
+            for clock in self._clocks.values():
+                clock.close()
             if self._links is not None:
                 self._links.close()
             await self._reaper.stop()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from importlib import metadata
 
 from cluster.node import client as node_client
-from cluster.systems.base import Address, Launch, LockClient, NodeStatus, NodeUnreachable, NodeView, Outcome
+from cluster.node.core import Core
+from cluster.node.storage import Storage
+from cluster.systems.base import Address, Feature, Launch, LockClient, NodeStatus, NodeUnreachable, NodeView, Outcome
 
 #: Any key does: readiness is that a linearizable read comes back, not what it says.
 READY_KEY = "fencepost-ready"
@@ -17,15 +18,21 @@ class Lockd:
     """`lockd`, or the mutant of it called `mutant`. Raises ValueError for a mutant that there is not."""
 
     tokens_span_keys = True
+    features = frozenset({Feature.LEASE_CLOCK, Feature.FRAMES, Feature.NO_WALL_CLOCK})
 
     def __init__(self, mutant: str | None = None) -> None:
         self.mutant = mutant
+        #: What a simulation runs instead of a process.
+        self.core_type: type[Core] = Core
+        self.storage_type: type[Storage] = Storage
         self.name = "lockd" if mutant is None else f"lockd ({mutant})"
         if mutant is not None:
             from cluster import mutants  # only runs on a mutant load the mutants
 
             if mutant not in mutants.names():
                 raise ValueError(f"no mutant {mutant!r}: there are {', '.join(mutants.names())}")
+            self.core_type = mutants.MUTANTS[mutant].core_type
+            self.storage_type = mutants.MUTANTS[mutant].storage_type
 
     def launch(self, node: NodeView) -> Launch:
         program = [*node.python.command]
@@ -34,6 +41,8 @@ class Lockd:
         arguments = ["serve", "--id", node.id, "--listen", str(node.listen), *peers, "--data", str(node.data)]
         if node.advertise is not None:
             arguments += ["--advertise", str(node.advertise)]
+        if node.clock is not None:
+            arguments += ["--clock-file", str(node.clock)]
         return Launch([*program, *arguments], node.python.env)
 
     async def status(self, address: Address, timeout: float) -> NodeStatus:
@@ -53,16 +62,19 @@ class Lockd:
             leads=says["role"] == "leader",
             leader=says["leader"],
             counters=says["counters"],
+            lease_ns=says.get("clock_ns"),
+            wall_ns=says.get("wall_ns"),
         )
 
     async def ready(self, address: Address, timeout: float) -> bool:
-        deadline = time.monotonic() + timeout
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
         try:
             client = await self.connect(address, timeout)
         except NodeUnreachable:
             return False
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            async with asyncio.timeout(max(0.0, deadline - clock())):
                 return (await client.inspect(READY_KEY)).type == "ok"
         except TimeoutError:
             return False

@@ -41,5 +41,10 @@ COVERAGE = {
     "partitions": "partitions that verifiably took effect",
     "kills": "kills that verifiably took effect",
     "pauses": "pauses that verifiably took effect",
+    "stops": "stops and crash loops that verifiably took effect",
+    "links": "faults of links, beside partitions, that verifiably took effect",
+    "clocks": "clock faults that verifiably took effect",
+    "disks": "disk faults that verifiably took effect",
+    "clients": "faults of clients that verifiably took effect",
     "nodes_with_clients": "nodes on which a client's operation completed",
 }

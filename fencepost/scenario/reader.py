@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from checker import CLAIMS, COVERAGE_KEYS, DEFAULT_CLAIMS
@@ -13,7 +14,9 @@ from fencepost import quantities
 from fencepost.scenario.model import Expectation, Scenario
 from fencepost.scenario.rules import complaints
 from fencepost.yaml_file import Document, Fields, Item, Problem, ScenarioError, Wrong, choice, one_of, open_yaml
-from nemesis.spec import FAULTS, SHAPES, TARGETS, FaultSpec
+from nemesis.kinds import CLIENT_PAUSE, KINDS, RANDOM, Form, Value, parameters
+from nemesis.spec import CLIENT_TARGETS, SHAPES, TARGETS, FaultSpec, Moment
+from nemesis.swarm import RANDOM_THROUGHOUT
 from workloads import kinds
 from workloads.spec import WorkloadSpec
 
@@ -36,7 +39,10 @@ FIELDS = (
 )
 WORKLOAD_FIELDS = ("kind", "clients", "keys", "rate", "lease", "hold", "wait", "overrun", "reads", "timeout")
 RESOURCE_FIELDS = ("write_delay",)
-FAULT_FIELDS = ("fault", "target", "shape", "cuts", "at", "every", "for")
+FAULT_FIELDS = ("fault", "target", "shape", "cuts", "at", "every", "for", "when")
+MOMENT_FIELDS = ("log", "counter", "grows")
+#: What a kind of fault may be told beside these.
+FAULT_OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in kind.parameters}))
 
 SEED_MAX = 2**63 - 1
 COUNT_MAX = 1_000_000_000
@@ -111,7 +117,7 @@ def _scenario(root: Item, path: Path) -> Scenario:
         time_limit_ns=fields.need("time_limit", _duration_ns, 1, quantities.A_DURATION),
         clock_error=fields.get("assumptions", _clock_error, 0.01),
         workload=workload,
-        nemesis=fields.get("nemesis", lambda item: item.each("faults", _fault), ()),
+        nemesis=fields.get("nemesis", _nemesis, ()),
         checks=fields.get("checks", _claims, DEFAULT_CLAIMS),
         coverage=fields.get("coverage", _coverage, {}),
         expect=fields.get("expect", _expectation, Expectation()),
@@ -150,17 +156,58 @@ def _count(fields: Fields, name: str, high: int) -> int:
     return fields.need(name, lambda item: item.integer(1, high), 1, f"a whole number from 1 to {high}")
 
 
+def _nemesis(item: Item) -> tuple[FaultSpec, ...]:
+    """A list of faults, or the word random: drawn faults all through the run."""
+    if item.is_list():
+        return item.each("faults", _fault)
+    if item.text("a list of faults, or random") != RANDOM:
+        raise Wrong(item.found(), "a list of faults, or random")
+    return (RANDOM_THROUGHOUT,)
+
+
 def _fault(item: Item) -> FaultSpec:
-    fields = item.fields(FAULT_FIELDS)
+    fields = item.fields(FAULT_FIELDS + FAULT_OPTIONS)
+    kind = fields.need("fault", one_of(tuple(KINDS)), "", f"one of {', '.join(KINDS)}")
     return FaultSpec(
-        fault=fields.need("fault", one_of(tuple(FAULTS)), "", f"one of {', '.join(FAULTS)}"),
-        target=fields.get("target", _target, None),
+        fault=kind,
+        target=fields.get("target", _client_target if kind == CLIENT_PAUSE else _target, None),
         shape=fields.get("shape", one_of(tuple(SHAPES)), None),
         at_ns=fields.get("at", _time_ns, None),
         every_ns=fields.get("every", _duration_ns, None),
         for_ns=fields.need("for", _duration_ns, 0, f"how long the fault lasts: {quantities.A_DURATION}"),
         cuts=fields.get("cuts", lambda cuts: cuts.each("links, such as [n1, n2]", _cut), None),
+        options=tuple(_options(fields, kind)),
+        when=fields.get("when", _moment, None),
     )
+
+
+def _options(fields: Fields, kind: str) -> Iterator[tuple[str, Value]]:
+    known = parameters(kind)
+    for name in FAULT_OPTIONS:
+        if name not in fields:
+            continue
+        if name in known:
+            value: Value | None = fields.get(name, _FORMS[known[name].form], None)
+            if value is not None:
+                yield name, value
+        elif kind:
+            remedy = f"only {', '.join(known)}, beside {', '.join(FAULT_FIELDS)}" if known else "no such field"
+            fields.document.complain(f"{fields.path}.{name}", f"it for the fault {kind}", remedy)
+
+
+def _moment(item: Item) -> Moment:
+    fields = item.fields(MOMENT_FIELDS)
+    return Moment(
+        log=fields.get("log", _text("a regular expression"), None),
+        counter=fields.get("counter", _text("the name of a counter, such as grants"), None),
+        grows=fields.get("grows", lambda number: number.integer(1, COUNT_MAX), 1),
+    )
+
+
+def _client_target(item: Item) -> str | tuple[str, ...]:
+    if item.is_list():
+        return item.each("clients", _text("a client, such as client-3"))
+    return item.text(f"one of {', '.join(CLIENT_TARGETS)}, or a list of clients")
 
 
 def _target(item: Item) -> str | tuple[str, ...]:
@@ -273,3 +320,24 @@ def _share(item: Item) -> float:
     if not 0 <= share <= 1:
         raise Wrong(item.found(), quantities.A_SHARE)
     return share
+
+
+def _factor(item: Item) -> float:
+    number = item.number()
+    if number is None:
+        raise Wrong(item.found(), "a factor, such as 1.5")
+    return number
+
+
+_FORMS: Mapping[Form, Callable[[Item], Value]] = MappingProxyType(
+    {
+        Form.SPAN: _range_ms,
+        Form.STEP: lambda item: _parsed(item, quantities.parse_step_ns, quantities.A_STEP),
+        Form.FACTOR: _factor,
+        Form.SPEED: lambda item: _parsed(item, quantities.parse_speed, quantities.A_SPEED),
+        Form.SIZE: lambda item: item.integer(1, COUNT_MAX),
+        Form.SHARE: lambda item: _share(item),
+        Form.CLOCK: _text("lease or wall"),
+        Form.KINDS: lambda item: item.each("faults", one_of(tuple(KINDS))),
+    }
+)

@@ -9,15 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from checker.coverage import FAULT_KINDS
 from cluster import places, systems
 from cluster.registry import UnknownName
 from fencepost.quantities import NS_PER_MS, format_duration, plain
+from fencepost.scenario import chaos
 from fencepost.scenario.model import Scenario
 from fencepost.yaml_file import choice
-from nemesis.spec import KILL, PARTITION, PAUSE, FaultSpec, first_start_ns, validate
-
-#: Coverage demands that count the faults of one kind.
-_COUNTED_FAULTS = {"partitions": PARTITION, "kills": KILL, "pauses": PAUSE}
+from nemesis.spec import FaultSpec, first_start_ns, validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +80,13 @@ def _workload(scenario: Scenario) -> Iterator[Complaint]:
 
 def _faults(scenario: Scenario) -> Iterator[Complaint]:
     try:
-        capabilities = places.load(scenario.place).capabilities
+        capabilities = chaos.capabilities(scenario)
     except UnknownName:
         return
     nodes = scenario.node_names()
     for position, spec in enumerate(scenario.nemesis):
         path = f"nemesis[{position}]"
-        for problem in validate(spec, nodes, scenario.time_limit_ns, capabilities):
+        for problem in validate(spec, nodes, scenario.time_limit_ns, capabilities, scenario.workload.clients):
             rests_on = (path, "nodes", "time_limit", "place")
             yield Complaint(f"{path}.{problem.field}", problem.found, problem.remedy, rests_on)
 
@@ -121,6 +120,7 @@ class _Bound(NamedTuple):
 def _bounds(scenario: Scenario) -> dict[str, _Bound]:
     """The coverage that a run of the scenario can reach at most, where that is known."""
     spec, time_limit_ns = scenario.workload, scenario.time_limit_ns
+    faults = _drawn(scenario)
     bounds = {
         "operations": _Bound(
             int(spec.rate * time_limit_ns / 1e9),
@@ -133,18 +133,25 @@ def _bounds(scenario: Scenario) -> dict[str, _Bound]:
             ("nodes", "workload.clients"),
         ),
         "faults": _Bound(
-            sum(_times(fault, time_limit_ns) for fault in scenario.nemesis),
+            sum(_times(fault, time_limit_ns) for fault in faults),
             "the faults of nemesis",
             ("nemesis", "time_limit"),
         ),
     }
-    for name, kind in _COUNTED_FAULTS.items():
-        times = sum(_times(fault, time_limit_ns) for fault in scenario.nemesis if fault.fault == kind)
-        bounds[name] = _Bound(times, f"the {kind} faults of nemesis", ("nemesis", "time_limit"))
+    for name, kinds in FAULT_KINDS.items():
+        times = sum(_times(fault, time_limit_ns) for fault in faults if fault.fault in kinds)
+        bounds[name] = _Bound(times, f"the {' and '.join(kinds)} faults of nemesis", ("nemesis", "time_limit"))
     if not scenario.nemesis and spec.overrun == 0:
         for name in ("expiries", "ghosts"):
             bounds[name] = _Bound(0, "a run without faults or overrun", ("nemesis", "workload.overrun"))
     return bounds
+
+
+def _drawn(scenario: Scenario) -> tuple[FaultSpec, ...]:
+    try:
+        return chaos.faults(scenario)
+    except UnknownName:  # a complaint of its own
+        return scenario.nemesis
 
 
 def _times(spec: FaultSpec, time_limit_ns: int) -> int:

@@ -6,8 +6,16 @@ from typing import Any
 
 import yaml
 
-from fencepost.quantities import NS_PER_MS, format_duration, format_range_ms, format_rate
+from fencepost.quantities import (
+    NS_PER_MS,
+    format_duration,
+    format_range_ms,
+    format_rate,
+    format_speed,
+    format_step,
+)
 from fencepost.scenario.model import Scenario
+from nemesis.kinds import Form, parameters
 from nemesis.spec import FaultSpec
 from workloads import kinds
 from workloads.spec import WorkloadSpec
@@ -74,4 +82,23 @@ def _fault(spec: FaultSpec) -> dict[str, Any]:
     for name, ns in (("at", spec.at_ns), ("every", spec.every_ns), ("for", spec.for_ns)):
         if ns is not None:
             plain[name] = format_duration(ns)
+    forms = {name: parameter.form for name, parameter in parameters(spec.fault).items()}
+    plain |= {name: _option(forms[name], value) for name, value in spec.options}
+    if spec.when is not None:
+        plain["when"] = {"log": spec.when.log} if spec.when.log is not None else {"counter": spec.when.counter}
+        if spec.when.grows != 1:
+            plain["when"]["grows"] = spec.when.grows
     return plain
+
+
+def _option(form: Form, value: Any) -> Any:
+    match form:
+        case Form.SPAN:
+            return format_range_ms(value)
+        case Form.STEP:
+            return format_step(value)
+        case Form.SPEED:
+            return format_speed(value)
+        case Form.KINDS:
+            return list(value)
+    return value

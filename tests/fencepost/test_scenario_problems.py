@@ -15,7 +15,9 @@ import pytest
 from checker import CLAIMS, COVERAGE_KEYS
 from cluster import mutants
 from fencepost.scenario import ScenarioError, load
+from fencepost.scenario.reader import FAULT_FIELDS, FAULT_OPTIONS
 from fencepost.yaml_file import BYTES_MAX, VALUES_MAX
+from nemesis.kinds import KINDS
 
 GOLDEN = sorted((Path(__file__).parent / "problems").glob("*.yaml"))
 
@@ -41,6 +43,9 @@ def test_a_mistake_is_named_with_line_field_and_remedy(path: Path) -> None:
         .replace("{claims}", ", ".join(CLAIMS))
         .replace("{coverage}", ", ".join(COVERAGE_KEYS))
         .replace("{mutants}", ", ".join(mutants.names()))
+        .replace("{fault_fields}", ", ".join(FAULT_FIELDS + FAULT_OPTIONS))
+        .replace("{faults}", ", ".join(KINDS))
+        .replace("{drawn}", ", ".join(kind for kind in KINDS if kind != "random"))
         for line in path.read_text(encoding="utf-8").splitlines()
         if line.startswith("#! ")
     ]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cluster.places import node_names
 from cluster.places.base import Capability
+from nemesis.kinds import Value
 from nemesis.schedule import plan
 from nemesis.shapes import build
 from nemesis.spec import FAULTS, SHAPES, TARGETS, FaultSpec, validate
@@ -22,7 +23,7 @@ CUT = FaultSpec("partition", shape="one", at_ns=SECOND, for_ns=SECOND)
 @pytest.mark.parametrize(
     ("spec", "count", "field", "says"),
     [
-        (replace(KILL, fault="explode"), 3, "fault", "'explode' one of partition, kill, pause"),
+        (replace(KILL, fault="explode"), 3, "fault", "'explode' one of partition, "),
         (replace(KILL, target=None), 3, "target", "a kill without a target one of one, minority"),
         (replace(KILL, target="everyone"), 3, "target", "'everyone' one of one, minority"),
         (replace(KILL, target="minority"), 2, "target", "minority of 2 nodes at least 3 nodes"),
@@ -30,7 +31,7 @@ CUT = FaultSpec("partition", shape="one", at_ns=SECOND, for_ns=SECOND)
         (replace(KILL, target=("n1", "n5")), 3, "target", "no node n5 in this cluster some of n1, n2, n3"),
         (replace(KILL, target=()), 3, "target", "an empty list"),
         (replace(KILL, target=("n1", "n1")), 3, "target", "a node named twice"),
-        (replace(KILL, shape="one"), 3, "shape", "shape for the fault kill a target; only a partition has it"),
+        (replace(KILL, shape="one"), 3, "shape", "shape for the fault kill a target; only faults of links have it"),
         (replace(CUT, shape=None), 3, "shape", "a partition without a shape one of one, majority-minority"),
         (replace(CUT, shape="star"), 3, "shape", "'star' one of one, majority-minority"),
         (replace(CUT, shape="bridge"), 3, "shape", "bridge with 3 nodes at least 5 nodes (two groups"),
@@ -97,4 +98,18 @@ def test_every_named_thing_is_valid_somewhere() -> None:
         assert validate(replace(KILL, target=target), nodes, LIMIT) == []
     for shape in SHAPES:
         assert validate(replace(CUT, shape=shape), nodes, LIMIT) == []
-    assert set(FAULTS) == {"partition", "kill", "pause"}
+
+
+GIVEN: dict[str, tuple[tuple[str, Value], ...]] = {
+    "clock": (("jump", SECOND),),
+    "delay": (("delay", (5, 10)),),
+    "throttle": (("rate", 1000),),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_every_kind_is_valid_somewhere(kind: str) -> None:
+    target = {"partition": None, "random": None}.get(kind, "one")
+    shape = "one" if kind == "partition" else None
+    spec = FaultSpec(kind, target, shape, at_ns=SECOND, for_ns=SECOND, options=GIVEN.get(kind, ()))
+    assert validate(spec, node_names(5), LIMIT) == []
