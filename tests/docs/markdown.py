@@ -52,10 +52,13 @@ def blocks(file: Path, *infos: str) -> list[Block]:
 
 def first_column(file: Path, heading: str) -> list[str]:
     """The names in backticks in the first column of the tables under a heading, one or more a row."""
-    section, names = "", []
+    section = ""
+    rows: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if title := _HEADING.match(line):
             section = title[1]
-        elif section == heading and line.startswith("| `"):
-            names += _NAME.findall(line.split("|")[1])
-    return names
+        elif section == heading and line.startswith("|---"):
+            rows.pop()  # the header
+        elif section == heading and line.startswith("|"):
+            rows.append(line)
+    return [name for row in rows for name in _NAME.findall(row.split("|")[1])]
