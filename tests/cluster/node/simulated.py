@@ -177,7 +177,9 @@ class SimulatedClient:
         for id in list(self._open):
             self._end(id, "info", error="closed")
         node, number = self.cluster.nodes[self.node], self.number
-        self.cluster.after_latency(lambda: node.input(lambda core: core.gone(self.cluster.now, number)))
+        self.cluster.after_latency(
+            lambda: node.input(lambda core: core.gone(self.cluster.now, number)), ("to node", number)
+        )
 
     def on_answer(self, answer: Answer) -> None:
         match answer:
@@ -209,7 +211,7 @@ class SimulatedClient:
             if number in self.cluster.clients:
                 node.input(lambda core: core.request(self.cluster.now, number, request))
 
-        self.cluster.after_latency(arrive)
+        self.cluster.after_latency(arrive, ("to node", number))
 
     def _end(
         self, id: int, type: Any, value: Any = None, *, error: str | None = None, token: int | None = None
@@ -257,8 +259,11 @@ class SimulatedCluster:
     def after(self, delay: int, action: Callable[[], None]) -> None:
         self.at(self.now + delay, action)
 
-    def after_latency(self, action: Callable[[], None]) -> None:
-        self.after(self.random.randrange(MS // 10, 2 * MS), action)
+    def after_latency(self, action: Callable[[], Any], connection: Any) -> None:
+        """A connection keeps the order of what is sent on it."""
+        arrival = self.now + self.random.randrange(MS // 10, 2 * MS)
+        arrival = self._arrivals[connection] = max(arrival, self._arrivals.get(connection, 0))
+        self.at(arrival, action)
 
     def run_for(self, duration_ms: int) -> None:
         end = self.now + duration_ms * MS
@@ -303,12 +308,12 @@ class SimulatedCluster:
     def to_client(self, node: str, number: int, answer: Answer) -> None:
         client = self.clients.get(number)
         if client is not None and client.node == node:
-            self.after_latency(lambda: number in self.clients and client.on_answer(answer))
+            self.after_latency(lambda: number in self.clients and client.on_answer(answer), ("to client", number))
 
     def connections_of(self, node: str) -> None:
         """The node is dead: its clients notice."""
         for client in [client for client in self.clients.values() if client.node == node]:
-            self.after_latency(client.close)
+            self.after_latency(client.close, ("to client", client.number))
 
     # ---- looking at it
 

@@ -94,7 +94,7 @@ class SimulatedFiles(Files):
         pass
 
     def after_crash(self, keep: str, names: str) -> SimulatedFiles:
-        """What the next start finds: of the unsynced writes none or all, the last one torn; the old names or the new."""
+        """What the next start finds: no unsynced write or all, the last one torn; the old names or the new."""
         left = SimulatedFiles()
         for path, inode in (self.names if names == "new" else self.synced_names).items():
             survivor = copy.copy(inode)
