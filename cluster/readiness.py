@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -38,10 +37,11 @@ async def await_ready(place: Place, nodes: Collection[str], budget_s: float) -> 
 
     A dead node is given up at once: nobody is going to start it again while this waits.
     """
-    started = time.monotonic()
+    clock = asyncio.get_running_loop().time
+    started = clock()
 
     async def wait_for(node: str) -> str | None:
-        while (left := started + budget_s - time.monotonic()) > 0:
+        while (left := started + budget_s - clock()) > 0:
             if await place.system.ready(place.address(node), min(ATTEMPT_TIMEOUT_S, left)):
                 return None
             if await place.state(node) is ProcessState.DEAD:
@@ -51,4 +51,4 @@ async def await_ready(place: Place, nodes: Collection[str], budget_s: float) -> 
 
     answers = await asyncio.gather(*(wait_for(node) for node in nodes))
     missing = {node: why for node, why in zip(nodes, answers, strict=True) if why is not None}
-    return Readiness(time.monotonic() - started, missing)
+    return Readiness(clock() - started, missing)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -94,7 +93,8 @@ class Conductor:
         self._observe = observe
         self._enter = enter
         self._system = systems.create(scenario.system, scenario.mutant)
-        self._place: Place = places.load(scenario.place)(self._system, scenario.node_names(), folder.path)
+        nodes = scenario.node_names()
+        self.place: Place = places.create(scenario.place, self._system, nodes, folder.path, scenario.seed)
         self.resolved: tuple[FaultSpec, ...] = ()
         self.tokens_span_keys = self._system.tokens_span_keys
 
@@ -112,29 +112,30 @@ class Conductor:
             raise Failure(str(problem)) from problem
         finally:
             self._enter("stopping")
-            await self._bounded(self._place.close(), STOP_BUDGET_S, "the nodes did not stop")
+            await self._bounded(self.place.close(), STOP_BUDGET_S, "the nodes did not stop")
 
     async def _start(self) -> None:
         self._enter("starting")
-        await self._bounded(self._place.start(), START_BUDGET_S, "the place did not start")
-        logger.info("nodes: %s", ", ".join(f"{node} at {self._place.address(node)}" for node in self._place.nodes))
-        readiness = await await_ready(self._place, self._place.nodes, READY_BUDGET_S)
+        await self._bounded(self.place.start(), START_BUDGET_S, "the place did not start")
+        logger.info("nodes: %s", ", ".join(f"{node} at {self.place.address(node)}" for node in self.place.nodes))
+        readiness = await await_ready(self.place, self.place.nodes, READY_BUDGET_S)
         logger.info("%s", readiness.describe())
         if not readiness.complete:
             raise Failure(f"the cluster did not get ready: {readiness.describe()}")
 
     async def _record(self) -> None:
         """Everything that is in the history."""
-        started_ns = time.monotonic_ns()
+        time = asyncio.get_running_loop().time
+        started_s = time()
 
         def clock() -> int:
-            return time.monotonic_ns() - started_ns
+            return round((time() - started_s) * 1e9)
 
         writer = HistoryWriter(self._folder.history, clock)
         ledger = Ledger(self._folder.ledger)
         try:
             record = self._recorder(writer)
-            await _Recording(self._scenario, self._place, self._interrupts, record, clock, ledger, self).run()
+            await _Recording(self._scenario, self.place, self._interrupts, record, clock, ledger, self).run()
         finally:
             ledger.close()
             writer.close()
@@ -261,12 +262,13 @@ class _Recording:
 
     async def _until_over(self, load: asyncio.Task[None], chaos: asyncio.Task[None], stop: asyncio.Task[Any]) -> bool:
         """Whether load and nemesis came to the end that the time limit sets them; the load may still drain."""
-        deadline = time.monotonic() + main_budget_s(self._scenario)
+        time = asyncio.get_running_loop().time
+        deadline = time() + main_budget_s(self._scenario)
         limit = asyncio.create_task(asyncio.sleep(self._scenario.time_limit_ns / 1e9))
         waiting: set[asyncio.Task[Any]] = {load, chaos, stop, limit}
         try:
             while waiting:
-                left = deadline - time.monotonic()
+                left = deadline - time()
                 done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 if not done or stop in done or load in done or (chaos in done and chaos.exception() is not None):
                     return False

@@ -14,6 +14,7 @@ from rich.text import Text
 
 import checker
 from checker.history import HistoryError
+from cluster import places
 from cluster.registry import UnknownName
 from fencepost import analysis, conduct, store, tables
 from fencepost import scenario as scenarios
@@ -120,7 +121,8 @@ def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress) -> _End:
         spans = conductor.tokens_span_keys
         store.write_json(folder.versions, store.versions(scenario.system, conductor.system_version()))
         try:
-            asyncio.run(interrupts.over(conductor.run()))
+            with asyncio.Runner(loop_factory=places.loop_factory(scenario.place)) as loop:
+                loop.run(interrupts.over(conductor.run()))
         finally:
             resolved = conductor.resolved
     except asyncio.CancelledError:

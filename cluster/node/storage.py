@@ -172,6 +172,7 @@ class Storage:
         self.found = contents.persistent()
         self._hard_state = contents.hard_state
         self.torn_bytes = len(data[self._end :].rstrip(b"\0"))
+        self._end = self.goes_on_at(data, self._end)
         self._files.truncate(self._file, self._end)
         self._allocated = self._end
         if self._end == 0:
@@ -179,6 +180,11 @@ class Storage:
         self._allocate(ALLOCATE_BYTES)
         self._files.sync(self._file)
         self._files.sync_folder(self._folder)
+
+    @staticmethod
+    def goes_on_at(data: bytes, end: int) -> int:
+        """Where the next record goes in a file that holds `data`, of which whole records reach to `end`."""
+        return end
 
     def write(self, batches: Iterable[Batch]) -> None:
         """Record the batches, in order, with one fsync. After an OSError nothing may be assumed: the node must stop."""
@@ -194,6 +200,11 @@ class Storage:
         if records:
             self._append(b"".join(records))
             self._files.sync(self._file)
+
+    @property
+    def log_bytes(self) -> int:
+        """What the log takes, without what is allocated ahead."""
+        return self._end
 
     def close(self) -> None:
         self._files.close(self._file)

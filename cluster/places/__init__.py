@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol, runtime_checkable
 
-from cluster.places.base import PlaceFactory
+from cluster.places.base import Place, PlaceFactory
 from cluster.registry import UnknownName, resolve
+from cluster.systems.base import System
 
-_BUILTIN = MappingProxyType({"local": "cluster.places.local:LocalPlace"})
+_BUILTIN = MappingProxyType({"local": "cluster.places.local:LocalPlace", "sim": "cluster.places.sim:SimPlace"})
+
+
+@runtime_checkable
+class Simulation(Protocol):
+    """What makes a place that lives in virtual time: on an event loop of its own kind, and from a seed."""
+
+    def new_loop(self) -> asyncio.AbstractEventLoop: ...
+    def __call__(self, system: System, nodes: Sequence[str], folder: Path, *, seed: int) -> Place: ...
 
 
 def names() -> tuple[str, ...]:
@@ -20,6 +33,20 @@ def load(name: str) -> PlaceFactory:
     if not callable(factory) or not hasattr(factory, "capabilities"):
         raise UnknownName(f"place {name!r} is no place: it can't be called, or states no capabilities")
     return factory
+
+
+def create(name: str, system: System, nodes: Sequence[str], folder: Path, seed: int) -> Place:
+    """A place for one run. Raises UnknownName, PlaceError."""
+    factory = load(name)
+    if isinstance(factory, Simulation):
+        return factory(system, nodes, folder, seed=seed)
+    return factory(system, nodes, folder)
+
+
+def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop that runs at this place need; None: any. Raises UnknownName."""
+    factory = load(name)
+    return factory.new_loop if isinstance(factory, Simulation) else None
 
 
 def node_names(count: int) -> tuple[str, ...]:
