@@ -12,19 +12,20 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from cluster.node import dump
 from cluster.node.address import join_address, split_address
 from cluster.node.client import Client, Reply, connect
 from cluster.node.clock import ClockFileError, FileClock
 from cluster.node.core import SNAPSHOT_EVERY, Core
 from cluster.node.protocol import NODE_ID
 from cluster.node.server import Config, NodeFailedError, Server
-from cluster.node.storage import Storage, StorageError
+from cluster.node.storage import Contents, Storage, StorageError
 
 T = TypeVar("T")
 
@@ -100,6 +101,9 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
         clock_file: Annotated[
             Path | None, typer.Option(metavar="FILE", help="For tests: take time from a clock that this file turns.")
         ] = None,
+        admin: Annotated[
+            str, typer.Option(metavar="HOST:PORT", help="Serve /metrics, /health and /status over HTTP there.")
+        ] = "",
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     ) -> None:
         """Run a node in the foreground, until SIGTERM."""
@@ -116,7 +120,9 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
             raise typer.BadParameter(f"--peer names this very node, {id}; name only the others")
         if advertise:
             address(advertise)
-        config = Config(id, host, port, peers, data, cluster, join, advertise, snapshot_every)
+        config = Config(
+            id, host, port, peers, data, cluster, join, advertise, snapshot_every, address(admin) if admin else None
+        )
         try:
             clock = time.monotonic_ns if clock_file is None else FileClock(clock_file)
             server = Server(config, core_type=core_type, storage_type=storage_type, clock=clock)
@@ -175,6 +181,24 @@ def status(node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json
         for name, value in found.items():
             print(f"{name:12} {value}")
 
+
+def _dump_app(of: str, lines: Callable[[Contents], Iterator[dict[str, Any]]], text: str) -> None:
+    """Add `lockd OF dump DIR`."""
+    dumps = typer.Typer(help=f"Look into a node's {of} on disk.", no_args_is_help=True)
+    app.add_typer(dumps, name=of)
+    dumps.callback()(lambda: None)
+
+    @dumps.command("dump", help=text)
+    def dump_one(data: Annotated[Path, typer.Argument(metavar="DIR", help="The node's data folder.")]) -> None:
+        try:
+            for line in lines(dump.read(data)):
+                print(json.dumps(line))
+        except StorageError as error:
+            _fail(str(error))
+
+
+_dump_app("log", dump.log_lines, "Print each entry, with the result of applying it, as JSON Lines.")
+_dump_app("snapshot", dump.snapshot_lines, "Print the snapshot and the locks in it, as JSON Lines.")
 
 members_app = typer.Typer(help="Who belongs to the cluster.", no_args_is_help=True)
 app.add_typer(members_app, name="members")

@@ -95,6 +95,7 @@ class ControlledClock:
         self._real = real
         now = real()
         self.setting = Setting(now, now, 1.0)
+        self._high_ns = now  # the most that it has said
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         os.pwrite(self._file, self.setting.pack(), 0)
 
@@ -105,8 +106,18 @@ class ControlledClock:
     def turn(self, step_ns: int, rate: float) -> None:
         """Add `step_ns` to what the clock says, and let it run at `rate` from now on."""
         now = self._real()
-        self.setting = Setting(now, self.setting.at(now) + step_ns, rate)
-        os.pwrite(self._file, self.setting.pack(), 0)
+        says = self.setting.at(now)
+        self._high_ns = max(self._high_ns, says)
+        self._set(Setting(now, says + step_ns, rate))
+
+    def right(self) -> None:
+        """Run at the true rate from now on, and no longer stand still."""
+        now = self._real()
+        self._set(Setting(now, max(self._high_ns, self.setting.at(now)), 1.0))
+
+    def _set(self, setting: Setting) -> None:
+        self.setting = setting
+        os.pwrite(self._file, setting.pack(), 0)
 
     def close(self) -> None:
         os.close(self._file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,6 +37,8 @@ class Disk:
         self._waiting: deque[Written] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self.fsyncs = 0
+        self.fsync_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="disk", daemon=True)
         self._thread.start()
 
@@ -63,7 +66,10 @@ class Disk:
             batches = [item.batch for item in items if item.batch is not None]
             try:
                 if batches:
+                    started = time.perf_counter()
                     self._storage.write(batches)
+                    self.fsyncs += 1
+                    self.fsync_seconds += time.perf_counter() - started
             except OSError as error:
                 self._loop.call_soon_threadsafe(self._failed, error)
                 return

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from cluster.node.address import join_address, split_address
+from cluster.node.admin import AdminServer
 from cluster.node.core import SNAPSHOT_EVERY, Core
 from cluster.node.disk import Disk, Written
 from cluster.node.members import Members
@@ -36,12 +37,15 @@ from cluster.node.protocol import (
 )
 from cluster.node.storage import Storage
 from cluster.node.transport import PeerLink, tune
-from cluster.node.wire import FrameError, FrameReader, frame
+from cluster.node.wire import FRAME_BYTES_MAX, REQUEST_BYTES_MAX, FrameError, FrameReader, frame
 
 log = logging.getLogger("lockd")
 
 #: Answers that a client doesn't read; beyond it the connection is closed.
 UNREAD_BYTES_MAX = 1 << 20
+
+#: Open connections, of clients and nodes together. With the limit on requests it bounds what idle ones make us hold.
+CONNECTIONS_MAX = 4096
 
 _decoder = msgspec.msgpack.Decoder(ToNode)
 
@@ -61,6 +65,7 @@ class Config:
     join: bool = False
     advertise: str = ""
     snapshot_every: int = SNAPSHOT_EVERY
+    admin: tuple[str, int] | None = None
 
     def first_members(self) -> Members:
         if self.join:
@@ -79,7 +84,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server, number: int) -> None:
         self._server = server
         self._number = number
-        self._frames = FrameReader()
+        self._frames = FrameReader(REQUEST_BYTES_MAX)
         self._peer: str | None = None
         self._transport: asyncio.Transport
 
@@ -87,6 +92,8 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         tune(transport)
+        if len(self._server.connections) >= CONNECTIONS_MAX:
+            self._refuse(f"{CONNECTIONS_MAX} connections are open, which is the limit")
         self._server.connections[self._number] = self
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -139,6 +146,7 @@ class Connection(asyncio.Protocol):
             self._refuse(f"another node calls itself {hello.node}, as this one does")
         else:
             self._peer = hello.node
+            self._frames.limit = FRAME_BYTES_MAX
 
     def _refuse(self, why: str) -> None:
         log.warning("connection=%d event=refused reason=%r", self._number, why)
@@ -180,6 +188,7 @@ class Server:
         self._stop: asyncio.Future[None]
         self._role_logged = ""
         self._leaving = False
+        self._admin: AdminServer | None = None
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; hand over leadership before stopping. Raises NodeFailedError when the disk
@@ -191,6 +200,8 @@ class Server:
         config = self.config
         listener = await loop.create_server(self._connection, config.host, config.port)
         self._disk = Disk(self._storage, self._on_written, self._on_disk_failure)
+        if config.admin is not None:
+            self._admin = self._serve_admin(*config.admin)
         for peer in config.peers:
             self._link(peer)
         log.info(
@@ -204,9 +215,19 @@ class Server:
         finally:
             await self._shut_down(listener)
 
+    def _serve_admin(self, host: str, port: int) -> AdminServer:
+        try:
+            return AdminServer(host, port, self.status)
+        except OSError as error:
+            raise NodeFailedError(f"cannot serve the admin port at {host}:{port}: {error.strerror}") from error
+
     def status(self) -> dict[str, Any]:
-        """What the node knows of itself, and what its clocks say."""
-        return {**self.core.status(), "clock_ns": self._clock(), "wall_ns": time.time_ns()}
+        """What this node knows of itself: the core's status, the shell's numbers, and what its clocks say."""
+        status = dict(self.core.status())
+        status |= {"connections": len(self.connections), "log_bytes": self._storage.log_bytes}
+        status |= {"clock_ns": self._clock(), "wall_ns": time.time_ns()}
+        status["counters"] |= {"fsyncs": self._disk.fsyncs, "fsync_seconds": self._disk.fsync_seconds}
+        return status
 
     # ---- inputs
 
@@ -326,6 +347,8 @@ class Server:
             connection.abort()
         for link in self._links.values():
             await link.close()
+        if self._admin is not None:
+            await asyncio.to_thread(self._admin.close)
         await asyncio.to_thread(self._disk.close)
         self._storage.close()
         log.info("node=%s event=stopped", self.config.id)

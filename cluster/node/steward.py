@@ -62,6 +62,10 @@ ACK_WITHIN = 2_000 * MS
 NODE_SILENT_MAX = 1_500 * MS
 
 
+#: Acquires that wait in all queues of a leader together.
+WAITERS_MAX = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asked: an answer goes to request `id` of `session`."""
@@ -275,6 +279,8 @@ class Steward:
             self._grant(now, request.key, request.lease_ms, caller)
         elif request.wait_ms == 0:
             self._refuse(caller, "held")
+        elif self.waiting() >= WAITERS_MAX:
+            self._answer(caller, Refused(caller.id, "too-many-waiters"))
         else:
             waiter = Waiter(caller, request.key, request.lease_ms, now + request.wait_ms * MS)
             self._queues.setdefault(request.key, {})[caller] = waiter

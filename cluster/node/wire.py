@@ -9,6 +9,10 @@ from cluster.node.protocol import ToClient, ToNode, encode
 #: The largest append that the core makes stays below a third of this.
 FRAME_BYTES_MAX = 1 << 20
 
+#: A client's largest request is a few bytes more than the largest key; a connection that has not said that it is a
+#: node's can make us hold no more than this.
+REQUEST_BYTES_MAX = 4096
+
 _LENGTH = struct.Struct(">I")
 
 
@@ -17,9 +21,10 @@ class FrameError(Exception):
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; holds one frame of the largest size, and no more."""
+    """Cuts a stream of bytes into frames; holds one frame of at most `limit` bytes, and no more."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
+        self.limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -30,8 +35,8 @@ class FrameReader:
         start = 0
         while len(buffer) - start >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(buffer, start)
-            if size > FRAME_BYTES_MAX:
-                raise FrameError(f"a frame of {size} bytes; the limit is {FRAME_BYTES_MAX}")
+            if size > self.limit:
+                raise FrameError(f"a frame of {size} bytes; the limit is {self.limit}")
             end = start + _LENGTH.size + size
             if len(buffer) < end:
                 break

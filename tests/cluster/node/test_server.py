@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -34,8 +34,8 @@ def free_ports(count: int) -> list[int]:
 
 
 class RealCluster:
-    def __init__(self, folder: Path, size: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, size: int, extra: Sequence[str] = ()) -> None:
+        self.folder, self.extra = folder, extra
         self.ports = dict(zip((f"n{i}" for i in range(1, size + 1)), free_ports(size), strict=True))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         for node in self.ports:
@@ -44,7 +44,24 @@ class RealCluster:
     def argv(self, node: str) -> list[str]:
         peers = [f"--peer={other}=127.0.0.1:{port}" for other, port in self.ports.items() if other != node]
         listen = f"127.0.0.1:{self.ports[node]}"
-        return [*LOCKD, "serve", "--id", node, "--listen", listen, "--data", str(self.folder / node), *peers]
+        return [
+            *LOCKD,
+            "serve",
+            "--id",
+            node,
+            "--listen",
+            listen,
+            "--data",
+            str(self.folder / node),
+            *peers,
+            *self.extra,
+        ]
+
+    def join(self, node: str) -> None:
+        """Start one more node, which waits to be added."""
+        [self.ports[node]] = free_ports(1)
+        with (self.folder / f"{node}.log").open("ab") as log:
+            self.processes[node] = subprocess.Popen([*self.argv(node), "--join"], stderr=log)
 
     def start(self, node: str) -> None:
         with (self.folder / f"{node}.log").open("ab") as log:

@@ -1,0 +1,140 @@
+"""What people who run lockd use: the admin port, dumps, limits, membership from the command line, a clean hand-over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cluster.node import steward
+from cluster.node.client import Reply
+from cluster.node.wire import REQUEST_BYTES_MAX
+from tests.cluster.node.test_core import Script, cluster
+from tests.cluster.node.test_server import LOCKD, RealCluster, free_ports, lockd
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[RealCluster]:
+    with closing(RealCluster(tmp_path, 3)) as made:
+        yield made
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def test_the_admin_port_and_the_dumps(tmp_path: Path) -> None:
+    [admin] = free_ports(1)
+    extra = ["--admin", f"127.0.0.1:{admin}", "--snapshot-every", "10"]
+    with closing(RealCluster(tmp_path, 1, extra)) as made:
+        client = await made.serving("n1")
+        for _ in range(4):
+            token = (await client.acquire("a", 60_000)).token
+            assert token is not None
+            await client.release("a", token)
+        await client.acquire("kept", 60_000)
+        code, metrics = await asyncio.to_thread(get, admin, "/metrics")
+        assert code == 200
+        lines = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+        assert float(lines["lockd_grants_total"]) == 5
+        assert float(lines["lockd_releases_total"]) == 4
+        assert float(lines["lockd_held"]) == 1
+        assert float(lines["lockd_leads"]) == 1
+        assert float(lines["lockd_fsyncs_total"]) > 0
+        assert await asyncio.to_thread(get, admin, "/health") == (200, '{"healthy": true, "leader": "n1"}')
+        status = json.loads((await asyncio.to_thread(get, admin, "/status"))[1])
+        assert status["applied"] == 10
+        assert (await asyncio.to_thread(get, admin, "/"))[0] == 404
+    log = [json.loads(line) for line in lockd("log", "dump", str(tmp_path / "n1")).stdout.splitlines()]
+    assert [line["index"] for line in log] == list(range(6, 11)), "compacted behind half an interval"
+    assert log[-1]["command"] == "Grant"
+    snapshot, lock = [json.loads(line) for line in lockd("snapshot", "dump", str(tmp_path / "n1")).stdout.splitlines()]
+    assert (snapshot["index"], snapshot["last_token"], snapshot["grants"]) == (10, 5, 5)
+    assert lock == {"key": "kept", "token": 5, "lease_ms": 60_000}
+
+
+def test_a_dump_names_each_result_and_token(tmp_path: Path) -> None:
+    missing = lockd("log", "dump", str(tmp_path / "nowhere"))
+    assert (missing.returncode, "name the data folder of a node" in missing.stderr) == (255, True)
+
+
+async def test_an_admin_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with closing(RealCluster(tmp_path, 1)) as made:
+        await made.serving("n1")
+        command = [*LOCKD, "serve", "--id", "x", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "x")]
+        [port] = free_ports(1)
+        command[command.index("127.0.0.1:0")] = f"127.0.0.1:{port}"
+        command += ["--admin", f"127.0.0.1:{made.ports['n1']}"]
+        got = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30)
+        assert got.returncode == 255
+        assert "cannot serve the admin port" in got.stderr
+        assert "Traceback" not in got.stderr
+
+
+async def test_a_request_that_is_too_large_is_refused_at_its_length(three: RealCluster) -> None:
+    await three.serving("n1")
+    reader, writer = await asyncio.open_connection("127.0.0.1", three.ports["n1"])
+    writer.write((REQUEST_BYTES_MAX + 1).to_bytes(4, "big"))
+    assert f"the limit is {REQUEST_BYTES_MAX}".encode() in await reader.read()
+    writer.close()
+
+
+def test_waiters_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steward, "WAITERS_MAX", 2)
+    net = cluster()
+    scripts = [Script(net, i, "n1") for i in range(4)]
+    scripts[0].acquire()
+    for script in scripts[1:]:
+        script.queue(wait_ms=60_000)
+        net.run_for(20)
+    assert scripts[3].wait() == ("fail", None)
+    assert scripts[3].error() == "too-many-waiters"
+
+
+async def test_members_and_leadership_from_the_command_line(three: RealCluster) -> None:
+    client = await three.serving("n1")
+    assert (await client.acquire("a", 60_000)).token == 1
+    port = three.ports["n1"]
+    three.join("n4")
+    at = f"n4=127.0.0.1:{three.ports['n4']}"
+    added = await asyncio.to_thread(lockd, "members", "add", at, node=port)
+    assert (added.returncode, added.stdout) == (0, "n4 votes\n")
+    listed = json.loads((await asyncio.to_thread(lockd, "members", "list", "--json", node=port)).stdout)
+    assert [(one["id"], one["voter"]) for one in listed] == [(f"n{i}", True) for i in range(1, 5)]
+    assert await (await three.serving("n4")).inspect("a") == Reply("ok", token=1)
+    moved = await asyncio.to_thread(lockd, "transfer", "n4", node=port)
+    assert moved.stdout == "n4 was asked to lead\n"
+    async with asyncio.timeout(5):
+        while await three.leader() != "n4":
+            await asyncio.sleep(0.02)
+    removed = await asyncio.to_thread(lockd, "members", "remove", "n4", node=port)
+    assert (removed.returncode, removed.stdout) == (0, "n4 is no member any more\n")
+    assert await (await three.serving("n2")).inspect("a") == Reply("ok", token=1)
+    wrong = await asyncio.to_thread(lockd, "members", "add", "n5", node=port)
+    assert wrong.returncode == 254
+
+
+async def test_a_leader_that_stops_hands_over_first(three: RealCluster) -> None:
+    """No election timeout passes: the others serve again at once."""
+    await three.serving("n1")
+    leader = await three.leader()
+    other = next(node for node in three.ports if node != leader)
+    client = await three.serving(other)
+    term = (await client.status())["term"]
+    three.processes[leader].send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(three.processes[leader].wait, 10) == 0
+    status = await client.status()
+    assert status["term"] == term + 1
+    assert status["leader"] not in (None, leader)
