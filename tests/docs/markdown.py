@@ -50,15 +50,20 @@ def blocks(file: Path, *infos: str) -> list[Block]:
     return found
 
 
-def first_column(file: Path, heading: str) -> list[str]:
-    """The names in backticks in the first column of the tables under a heading, one or more a row."""
+def table(file: Path, heading: str) -> list[list[str]]:
+    """The rows, without headers, of the tables under a heading."""
     section = ""
-    rows: list[str] = []
+    rows: list[list[str]] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if title := _HEADING.match(line):
             section = title[1]
         elif section == heading and line.startswith("|---"):
-            rows.pop()  # the header
+            rows.pop()
         elif section == heading and line.startswith("|"):
-            rows.append(line)
-    return [name for row in rows for name in _NAME.findall(row.split("|")[1])]
+            rows.append([cell.strip() for cell in line.split("|")[1:-1]])
+    return rows
+
+
+def first_column(file: Path, heading: str) -> list[str]:
+    """The names in backticks in the first column of these tables, one or more a row."""
+    return [name for row in table(file, heading) for name in _NAME.findall(row[0])]
