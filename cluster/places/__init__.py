@@ -12,7 +12,13 @@ from cluster.places.base import Place, PlaceFactory
 from cluster.registry import UnknownName, resolve
 from cluster.systems.base import System
 
-_BUILTIN = MappingProxyType({"local": "cluster.places.local:LocalPlace", "sim": "cluster.places.sim:SimPlace"})
+_BUILTIN = MappingProxyType(
+    {
+        "local": "cluster.places.local:LocalPlace",
+        "docker": "cluster.places.docker:DockerPlace",
+        "sim": "cluster.places.sim:SimPlace",
+    }
+)
 
 
 @runtime_checkable

@@ -1,0 +1,189 @@
+"""The testbed's side of the agents that hold nodes' networks in Docker: cuts, their renewal, and probes.
+
+Cuts end by themselves CUT_LASTS_S after the last renewal, so that a harness that is killed leaves no network cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.concurrency import all_of
+from cluster.places.base import Link, PlaceError
+from cluster.places.packet_filter import Blocked
+from cluster.systems.base import Address
+
+#: Renewals come three times as often, so that one that is late does no harm.
+CUT_LASTS_S = 9.0
+RENEWAL_INTERVAL_S = 3.0
+
+#: An agent answers within milliseconds, on a loaded machine later.
+REQUEST_BUDGET_S = 5.0
+PIECE_BYTES = 64 * 1024
+
+LOOPBACK = "127.0.0.1"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Agent:
+    """`control` is where it listens for us, `node` where its node listens for the others."""
+
+    control: Address
+    node: Address
+    blocked: Blocked = field(default_factory=Blocked)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change of its filter at a time
+
+
+class Agents:
+    """The agents of one run, by the names of their nodes. They share a secret, since whoever reaches an agent's port
+    could cut links."""
+
+    def __init__(self) -> None:
+        self.secret = secrets.token_hex(16)
+        self._agents: dict[str, _Agent] = {}
+        self._cuts: frozenset[Link] = frozenset()
+        self._renewal: asyncio.Task[None] | None = None
+
+    def add(self, name: str, control: Address, node: Address) -> None:
+        self._agents[name] = _Agent(control, node)
+
+    async def check(self, name: str) -> None:
+        """Whether the agent is up. Raises PlaceError."""
+        await self._ask(name, {"do": "blocked"})
+
+    async def blocked(self, name: str) -> Blocked:
+        """What the agent blocks, by its own word. Raises PlaceError."""
+        says = await self._ask(name, {"do": "blocked"})
+        return Blocked(frozenset(says["lost"]), frozenset(says["mute"]))
+
+    async def set_cuts(self, links: Iterable[Link]) -> None:
+        """Cut exactly these links. Raises PlaceError."""
+        cuts = frozenset(links)
+        for link in cuts:
+            if link.source == link.target or not {link.source, link.target} <= self._agents.keys():
+                raise PlaceError(f"there is no link {link.source}->{link.target}")
+        self._cuts = cuts
+        if cuts and self._renewal is None:
+            self._renewal = asyncio.create_task(self._renew())
+        await all_of(self._block(name) for name in self._agents)
+
+    async def close(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait({self._renewal})
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEWAL_INTERVAL_S)
+            results = await asyncio.gather(
+                *(self._block(name, renew=True) for name in self._agents), return_exceptions=True
+            )
+            for result in results:
+                if isinstance(result, BaseException):
+                    logger.error("a cut could not be renewed: %s", result)
+
+    async def _block(self, name: str, *, renew: bool = False) -> None:
+        """Have the agent block what the cuts say by now."""
+        agent = self._agents[name]
+        async with agent.lock:
+            blocked = self._blocked_at(name)
+            if blocked == agent.blocked and not (renew and blocked):
+                return
+            lists = {"lost": sorted(blocked.lost), "mute": sorted(blocked.mute)}
+            await self._ask(name, {"do": "block", "seconds": CUT_LASTS_S, **lists})
+            agent.blocked = blocked
+
+    def _blocked_at(self, name: str) -> Blocked:
+        silent = {link.source for link in self._cuts if link.target == name}
+        lost = {source for source in silent if Link(name, source) in self._cuts}
+        return Blocked(
+            frozenset(self._agents[source].node.host for source in lost),
+            frozenset(self._agents[source].node.host for source in silent - lost),
+        )
+
+    @contextlib.asynccontextmanager
+    async def probe_address(self, link: Link) -> AsyncIterator[Address]:
+        """An address on this machine that leads, from within the source's network, to the target's node."""
+        source, target = self._agents[link.source], self._agents[link.target]
+        relays: set[asyncio.Task[Any]] = set()
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            relays.add(task)
+            try:
+                # The streams of Python 3.11 complain about a handler that ends by being cancelled.
+                with contextlib.suppress(OSError, PlaceError, asyncio.CancelledError):
+                    await self._relay(reader, writer, source.control, target.node)
+            finally:
+                relays.discard(task)
+                writer.close()
+
+        server = await asyncio.start_server(relay, LOOPBACK, 0)
+        try:
+            host, port = server.sockets[0].getsockname()[:2]
+            yield Address(host, port)
+        finally:
+            server.close()
+            if remaining := tuple(relays):
+                for task in remaining:
+                    task.cancel()
+                await asyncio.wait(remaining)
+
+    async def _relay(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, control: Address, target: Address
+    ) -> None:
+        there_reader, there_writer = await asyncio.open_connection(control.host, control.port)
+        try:
+            there_writer.write(self._line({"do": "connect", "host": target.host, "port": target.port}))
+            _answer(await there_reader.readline())
+            ways = [asyncio.create_task(_pass_on(*way)) for way in ((reader, there_writer), (there_reader, writer))]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.wait(ways)
+        finally:
+            there_writer.close()
+
+    async def _ask(self, name: str, request: Mapping[str, Any]) -> Any:
+        control = self._agents[name].control
+        try:
+            async with asyncio.timeout(REQUEST_BUDGET_S):
+                reader, writer = await asyncio.open_connection(control.host, control.port)
+                try:
+                    writer.write(self._line(request))
+                    return _answer(await reader.readline())
+                finally:
+                    writer.close()
+        except OSError as problem:
+            raise PlaceError(f"the agent of {name} can't be reached: {problem or 'it gave no answer'}") from problem
+
+    def _line(self, request: Mapping[str, Any]) -> bytes:
+        return json.dumps({"secret": self.secret, **request}).encode() + b"\n"
+
+
+def _answer(line: bytes) -> Any:
+    """Raises PlaceError with what the agent says went wrong, and OSError when it says nothing."""
+    if not line:
+        raise ConnectionError("it closed the connection")
+    answer = json.loads(line)
+    if "error" in answer:
+        raise PlaceError(str(answer["error"]))
+    return answer["ok"]
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await reader.read(PIECE_BYTES):
+            writer.write(piece)
+            await writer.drain()
