@@ -24,6 +24,20 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: Mapping[str, Any] = {}
 
 
+def unfinished(path: Path) -> list[Entry]:
+    """The faults that a ledger says may still be in effect. A last line that was not written to its end is left out:
+    what it announces was not begun. Raises OSError, and ValueError for a file that is no ledger."""
+    injected: dict[str, Entry] = {}
+    text = path.read_bytes()
+    for line in text[: text.rfind(b"\n") + 1].splitlines():
+        entry = msgspec.json.decode(line, type=Entry)
+        if entry.action == "inject":
+            injected[entry.fault] = entry
+        else:
+            injected.pop(entry.fault, None)
+    return list(injected.values())
+
+
 class Ledger:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,9 @@ REMOVE_ATTEMPTS = 3
 
 def connect() -> docker.DockerClient:
     """Raises PlaceError when there is no engine, or this user may not use it."""
+    # They log every request.
+    for chatty in ("urllib3", "docker"):
+        logging.getLogger(chatty).setLevel(logging.INFO)
     try:
         client = docker.from_env(timeout=CALL_TIMEOUT_S, max_pool_size=THREADS)
         client.ping()
@@ -108,8 +112,13 @@ class Estate:
     containers: tuple[Container, ...] = field(compare=False, default=())
     networks: tuple[Network, ...] = field(compare=False, default=())
 
-    def describe(self) -> str:
-        return f"{len(self.containers)} containers and {len(self.networks)} networks of {self.folder or self.run}"
+    @property
+    def what(self) -> str:
+        return f"{_count(self.containers, 'container')} and {_count(self.networks, 'network')}"
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def estates(client: docker.DockerClient, run: str | None = None) -> list[Estate]:
@@ -170,7 +179,7 @@ def remove(client: docker.DockerClient, run: str) -> None:
         problems = [*_remove_containers(left), *_remove_networks(left)]
     left = estates(client, run)
     if left:
-        raise PlaceError(f"could not be removed: {left[0].describe()}: {'; '.join(problems)}")
+        raise PlaceError(f"{left[0].what} could not be removed: {'; '.join(problems)}")
 
 
 def _remove_containers(left: Iterable[Estate]) -> list[str]:

@@ -23,6 +23,7 @@ import psutil
 
 from cluster.concurrency import all_of
 from cluster.node.clock import ControlledClock
+from cluster.places import ownership
 from cluster.places.base import (
     Capability,
     Clock,
@@ -152,7 +153,12 @@ class LocalPlace:
                         stdin=asyncio.subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        env={**os.environ, **launch.env, MARK_VARIABLE: self._reaper.mark},
+                        env={
+                            **os.environ,
+                            **launch.env,
+                            **ownership.environment(self._folder),
+                            MARK_VARIABLE: self._reaper.mark,
+                        },
                         start_new_session=True,
                     )
                 except OSError as problem:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -57,6 +58,11 @@ class Harness:
             return process is not None and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What a process of this harness bears: whose it is, and of which run."""
+    return {FOLDER_VARIABLE: str(folder), HARNESS_VARIABLE: str(Harness.this())}
 
 
 def _machine() -> str:
