@@ -21,16 +21,18 @@ from typing import Any
 
 from checker.history import NEMESIS, Event, EventType, HistoryWriter
 from cluster import places, systems
-from cluster.places.base import Place, PlaceError
+from cluster.places.base import CutsClients, Equippable, Place, PlaceError
 from cluster.readiness import await_ready
 from cluster.systems.base import LockClient
 from fencepost.interrupts import Interrupts
-from fencepost.scenario import Scenario
+from fencepost.quantities import NS_PER_MS
+from fencepost.scenario import Scenario, chaos
 from fencepost.store import RunFolder
+from nemesis.clients import ClientPauses
+from nemesis.clocks import ClockBound
 from nemesis.conductor import Nemesis
 from nemesis.ledger import Ledger
 from nemesis.monitor import Monitor
-from nemesis.schedule import plan
 from nemesis.spec import FaultSpec
 from workloads import kinds
 from workloads.interpreter import HarnessError, Interpreter
@@ -95,6 +97,8 @@ class Conductor:
         self._system = systems.create(scenario.system, scenario.mutant)
         nodes = scenario.node_names()
         self.place: Place = places.create(scenario.place, self._system, nodes, folder.path, scenario.seed)
+        if isinstance(self.place, Equippable):
+            self.place.equip(chaos.needs(scenario))
         self.resolved: tuple[FaultSpec, ...] = ()
         self.tokens_span_keys = self._system.tokens_span_keys
 
@@ -190,15 +194,6 @@ class _Recording:
         self._record = record
         self._conductor = conductor
         self._workload = kinds.build(scenario.workload, scenario.seed, scenario.time_limit_ns)
-        self._nemesis = Nemesis(
-            place,
-            plan(scenario.nemesis, scenario.seed, scenario.time_limit_ns),
-            record=record,
-            ledger=ledger,
-            clock=clock,
-            time_limit_ns=scenario.time_limit_ns,
-        )
-        self._monitor = Monitor(place, record=record)
         self._clients = Interpreter(
             connect=self._connect,
             nodes=place.nodes,
@@ -208,10 +203,23 @@ class _Recording:
             calls=self._workload.calls,
             drain_s=DRAIN_S,
         )
+        self._nemesis = Nemesis(
+            place,
+            chaos.plan(scenario),
+            record=record,
+            ledger=ledger,
+            clock=clock,
+            time_limit_ns=scenario.time_limit_ns,
+            families=[ClientPauses(self._clients)],
+            clock_bound=ClockBound(scenario.clock_error, scenario.workload.lease_ms * NS_PER_MS),
+        )
+        self._monitor = Monitor(place, record=record)
         self._problems: list[str] = []
 
     async def _connect(self, node: str) -> LockClient:
-        return await self._place.system.connect(self._place.address(node), self._scenario.workload.timeout_ms / 1000)
+        place = self._place
+        address = place.client_address(node) if isinstance(place, CutsClients) else place.address(node)
+        return await place.system.connect(address, self._scenario.workload.timeout_ms / 1000)
 
     async def run(self) -> None:
         watch = asyncio.create_task(self._watch(), name="monitor")

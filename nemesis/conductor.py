@@ -22,12 +22,13 @@ from typing import Any, Literal, Protocol
 
 from checker.history import NEMESIS
 from cluster.places.base import Place, PlaceError
+from nemesis.clocks import EXACT, ClockBound
+from nemesis.families import built_in
 from nemesis.family import Family, Fault, Skipped
 from nemesis.ledger import Entry, Ledger
-from nemesis.partition import Partitions
-from nemesis.processes import Holds, Kills, Pauses
+from nemesis.moments import moment
 from nemesis.schedule import Planned
-from nemesis.spec import FOR_NS_MIN, FaultSpec
+from nemesis.spec import FOR_NS_MIN, FaultSpec, Moment
 
 #: Undoing all faults takes milliseconds, starting nodes again included; a place that takes longer is stuck.
 HEAL_BUDGET_S = 10.0
@@ -66,7 +67,8 @@ class Nemesis:
     """Give it a place that runs and the plan; then `await run()`.
 
     `clock` gives nanoseconds and never goes back; the plan's times count from the moment that `run` is called.
-    `families` are for faults beside the built-in ones.
+    `families` are for faults beside the built-in ones; `clock_bound` is how wrong clocks may be without breaking what
+    the scenario takes for granted.
     """
 
     def __init__(
@@ -79,11 +81,10 @@ class Nemesis:
         clock: Callable[[], int],
         time_limit_ns: int,
         families: Iterable[Family] = (),
+        clock_bound: ClockBound = EXACT,
     ) -> None:
-        holds = Holds()
-        nodes = place.nodes
-        built_in: list[Family] = [Partitions(place, nodes), Kills(place, nodes, holds), Pauses(place, nodes, holds)]
-        self._families = {family.kind: family for family in [*built_in, *families]}
+        self._families = {family.kind: family for family in [*built_in(place, clock_bound), *families]}
+        self._place = place
         self._plan = tuple(plan)
         self._record = record
         self._ledger = ledger
@@ -95,6 +96,7 @@ class Nemesis:
         self._step = asyncio.Lock()
         self._unfinished: set[asyncio.Task[Any]] = set()
         self._healing: asyncio.Task[None] | None = None
+        self._moments: dict[str, str] = {}
 
     @property
     def active(self) -> Sequence[Active]:
@@ -126,15 +128,28 @@ class Nemesis:
 
     async def _perform(self, planned: Planned) -> None:
         await self._sleep_until(planned.start_ns)
+        if planned.spec.when is not None and not await self._moment(planned, planned.spec.when):
+            return
+        late_ns = self._clock() - self._started_ns - planned.start_ns if planned.spec.when is not None else 0
         async with self._step:
             fault = await self._inject(planned)
         if fault is None:
             return
-        await self._sleep_until(planned.end_ns)
+        # What waited for its moment still lasts as long as it was to last.
+        await self._sleep_until(planned.end_ns + late_ns)
         async with self._step:
             # One that can't be healed stays active: `heal_all` tries once more, and complains.
             with contextlib.suppress(PlaceError):
                 await self._change(self._heal([fault]))
+
+    async def _moment(self, planned: Planned, wanted: Moment) -> bool:
+        try:
+            seen = await moment(self._place, self._place.nodes, wanted)
+        except (Skipped, PlaceError) as reason:
+            self._tell(planned.id, planned.spec.fault, "skipped", reason=str(reason))
+            return False
+        self._moments[planned.id] = seen
+        return True
 
     async def _sleep_until(self, moment_ns: int) -> None:
         await asyncio.sleep(max(0, self._started_ns + moment_ns - self._clock()) / 1e9)
@@ -214,7 +229,11 @@ class Nemesis:
     # ---- telling
 
     def _tell_of(self, fault: Fault, action: Action, **more: str) -> None:
-        self._tell(fault.id, fault.kind, action, targets=list(fault.targets), detail=dict(fault.detail), **more)
+        extra: dict[str, Any] = {"breaks": list(fault.breaks)} if fault.breaks else {}
+        detail = dict(fault.detail)
+        if fault.id in self._moments:
+            detail["when"] = self._moments[fault.id]
+        self._tell(fault.id, fault.kind, action, targets=list(fault.targets), detail=detail, **extra, **more)
 
     def _tell(self, id: str, kind: str, action: Action, **more: Any) -> None:
         self._record(NEMESIS, "info", kind, value={"fault": id, "action": action, **more})
@@ -224,7 +243,7 @@ class Nemesis:
         lasted_ns = max(_whole_ms(done.end_ns - done.start_ns), FOR_NS_MIN)
         at_ns = min(_whole_ms(done.start_ns - self._started_ns), self._time_limit_ns - FOR_NS_MIN)
         lasted_ns = min(lasted_ns, self._time_limit_ns - at_ns)
-        return replace(done.spec, at_ns=at_ns, every_ns=None, for_ns=lasted_ns)
+        return replace(done.spec, at_ns=at_ns, every_ns=None, for_ns=lasted_ns, when=None)
 
 
 def _whole_ms(ns: int) -> int:

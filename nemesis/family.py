@@ -22,7 +22,7 @@ class Skipped(Exception):
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault with its choices made: `detail` says everything for the history and the ledger, `explicit` asks for the
-    very same again (its times are still the planned ones)."""
+    very same again (its times are still the planned ones), `breaks` are the declared assumptions that it violates."""
 
     id: str
     kind: str
@@ -30,6 +30,7 @@ class Fault:
     detail: Mapping[str, Any]
     explicit: FaultSpec
     summary: str = field(compare=False)
+    breaks: tuple[str, ...] = ()
 
 
 class Family(Protocol):

@@ -1,4 +1,4 @@
-"""Kill and pause.
+"""Kill, stop, crash loops and pause.
 
 At most one fault holds a node's process at a time. A kill takes a paused process over from the pause: the pause ended
 with the process, and healing it leaves the node to the kill. Any other second fault on a held node, or on one that died
@@ -8,6 +8,7 @@ by itself, would change nothing and leaves that node out. So healing a fault tou
 from __future__ import annotations
 
 import asyncio
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -15,9 +16,10 @@ from dataclasses import replace
 from cluster.concurrency import all_of
 from cluster.places.base import Place, ProcessState
 from cluster.systems.base import NodeUnreachable
+from nemesis.background import Background, rest
 from nemesis.family import Fault, Skipped
+from nemesis.kinds import CRASH_LOOP, KILL, PAUSE, STOP
 from nemesis.schedule import Planned
-from nemesis.spec import KILL, PAUSE
 from nemesis.targets import LEADER_TARGETS, NoTarget, choose, find_leader
 
 #: A running node answers in milliseconds; that a paused one doesn't is waited for in full.
@@ -94,8 +96,11 @@ class _ProcessFaults(ABC):
     async def undo(self, fault: Fault) -> None:
         held = self._holds.of(fault)
         self._healed.setdefault(fault.id, held)
-        await all_of(map(self._heal_node, held))
+        await self._heal_nodes(fault, held)
         self._holds.release(held)
+
+    async def _heal_nodes(self, fault: Fault, nodes: Sequence[str]) -> None:
+        await all_of(map(self._heal_node, nodes))
 
     async def confirm(self, fault: Fault) -> str:
         nodes = self._healed.pop(fault.id)
@@ -121,8 +126,80 @@ class Kills(_ProcessFaults):
             raise Skipped(f"the process of {', '.join(alive)} did not end")
         return f"the process of {', '.join(fault.targets)} is gone"
 
+    async def _heal_nodes(self, fault: Fault, nodes: Sequence[str]) -> None:
+        """All at once, or with `stagger` one after the other, in an order and at intervals that are drawn."""
+        if "stagger" not in fault.explicit.given():
+            await super()._heal_nodes(fault, nodes)
+            return
+        draws = random.Random(f"{fault.id}/{fault.explicit}")
+        for position, node in enumerate(draws.sample(nodes, len(nodes))):
+            if position > 0:
+                await rest(fault.explicit.span_ms("stagger"), draws)
+            await self._heal_node(node)
+
     async def _heal_node(self, node: str) -> None:
         await self._place.start_node(node)
+
+
+class Stops(_ProcessFaults):
+    """SIGTERM, and SIGKILL for a node that doesn't end; healed as a kill is."""
+
+    kind = STOP
+    _changes = frozenset({ProcessState.RUNNING})
+
+    async def apply(self, fault: Fault) -> str:
+        for node in fault.targets:
+            self._holds.take(node, fault)
+        await all_of(map(self._place.stop_node, fault.targets))
+        states = await self._states(fault.targets)
+        if alive := [node for node, state in states.items() if state is not ProcessState.DEAD]:
+            raise Skipped(f"the process of {', '.join(alive)} did not end")
+        accounts = await asyncio.gather(*map(self._place.account, fault.targets))
+        return "; ".join(account.partition(";")[0] for account in accounts)
+
+    async def _heal_node(self, node: str) -> None:
+        await self._place.start_node(node)
+
+
+class CrashLoops(Kills):
+    """SIGKILL and start, again and again, each node at times of its own; between two of its deaths a node may get far
+    enough to serve, or not. The first kill is the one that is shown to take effect."""
+
+    kind = CRASH_LOOP
+
+    def __init__(self, place: Place, nodes: Sequence[str], holds: Holds) -> None:
+        super().__init__(place, nodes, holds)
+        self._background = Background()
+        self._deaths: dict[str, int] = {}
+        self._complaints: dict[str, str | None] = {}
+
+    async def apply(self, fault: Fault) -> str:
+        evidence = await super().apply(fault)
+        self._deaths[fault.id] = len(fault.targets)
+        self._background.start(fault.id, all_of(self._crash(fault, node) for node in fault.targets))
+        return evidence
+
+    async def _crash(self, fault: Fault, node: str) -> None:
+        draws = random.Random(f"{fault.id}/{node}/{fault.explicit}")
+        while True:
+            await rest(fault.explicit.span_ms("down"), draws)
+            if node not in self._holds.of(fault):
+                return  # another fault has taken it over
+            await self._place.start_node(node)
+            await rest(fault.explicit.span_ms("up"), draws)
+            if node not in self._holds.of(fault):
+                return
+            await self._place.kill_node(node)
+            self._deaths[fault.id] += 1
+
+    async def undo(self, fault: Fault) -> None:
+        self._complaints[fault.id] = await self._background.stop(fault.id)
+        await super().undo(fault)
+
+    async def confirm(self, fault: Fault) -> str:
+        deaths, complaint = self._deaths.pop(fault.id, 0), self._complaints.pop(fault.id, None)
+        told = f"{deaths} kills in all; {await super().confirm(fault)}"
+        return told if complaint is None else f"{told}; {complaint}"
 
 
 class Pauses(_ProcessFaults):

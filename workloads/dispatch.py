@@ -8,7 +8,7 @@ record the same histories for the same answers.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,6 +59,7 @@ class Dispatcher:
         self._open: dict[int, Op] = {}
         self._resting: list[tuple[int, int]] = []  # (until, thread), a heap
         self._generator: Generator | None = None
+        self._frozen: frozenset[int] = frozenset()
 
     @property
     def outstanding(self) -> Mapping[int, Op]:
@@ -67,6 +68,17 @@ class Dispatcher:
 
     def node(self, thread: int) -> str:
         return self._nodes[thread % len(self._nodes)]
+
+    @property
+    def frozen(self) -> frozenset[int]:
+        return self._frozen
+
+    def freeze(self, threads: Collection[int]) -> None:
+        """These begin nothing more until `thaw`; what they have begun may be completed."""
+        self._frozen |= frozenset(threads)
+
+    def thaw(self, threads: Collection[int]) -> None:
+        self._frozen -= frozenset(threads)
 
     def start(self, generator: Generator) -> None:
         """From now on do what `generator` says."""
@@ -87,7 +99,7 @@ class Dispatcher:
             return self._invoke(answer, now)
         if self._resting:
             answer = sooner(answer, Wait(self._resting[0][0]))
-        if answer.until_ns is None and not self._open:
+        if answer.until_ns is None and not self._open and not self._frozen:
             raise WorkloadError("the workload waits for an event while no operation is open")
         return answer
 
@@ -114,7 +126,7 @@ class Dispatcher:
         return event
 
     def _invoke(self, op: Op, now: int) -> Invocation:
-        if op.thread not in self._free:
+        if op.thread not in self._awake():
             raise WorkloadError(f"the workload gives thread {op.thread} an operation while it is not free: {op}")
         process = self._processes[op.thread]
         node = self.node(op.thread)
@@ -129,4 +141,10 @@ class Dispatcher:
             self._generator = self._generator.update(self._context(now), event)
 
     def _context(self, now: int) -> Context:
-        return Context(now, self._threads, self._free, tuple(self._processes))
+        return Context(now, self._threads, self._awake(), tuple(self._processes))
+
+    def _awake(self) -> tuple[int, ...]:
+        """The threads that are free and not frozen."""
+        if not self._frozen:
+            return self._free
+        return tuple(thread for thread in self._free if thread not in self._frozen)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.systems.base import LockClient, NodeUnreachable, Outcome
@@ -102,6 +102,8 @@ class Interpreter:
         self._workers = [_Worker(self._dispatcher.node(thread)) for thread in range(threads)]
         self._inbox = _Inbox()
         self._closing: set[asyncio.Task[None]] = set()
+        self._holding: set[int] = set()
+        self._kept: list[_Completion] = []  # of frozen threads
         self._stopped = False
         self._failure: BaseException | None = None
 
@@ -126,6 +128,31 @@ class Interpreter:
         self._stopped = True
         self._inbox.bell.set()
 
+    # ---- freezing clients: as nemesis.clients.Freezer asks for it
+
+    @property
+    def threads(self) -> Sequence[int]:
+        return range(len(self._workers))
+
+    def holding(self) -> Collection[int]:
+        """The threads that hold a lock as far as they know: granted, and no release begun."""
+        return self._holding
+
+    def frozen(self) -> Collection[int]:
+        return self._dispatcher.frozen
+
+    def freeze(self, threads: Collection[int]) -> None:
+        """As if the processes of these threads were stopped: they begin nothing, and what comes back to them stays
+        unknown, until `thaw`."""
+        self._dispatcher.freeze(threads)
+
+    def thaw(self, threads: Collection[int]) -> None:
+        self._dispatcher.thaw(threads)
+        kept, self._kept = self._kept, []
+        for done in kept:
+            self._hand_in(done)
+        self._inbox.bell.set()
+
     async def close(self) -> None:
         """Close every connection."""
         for worker in self._workers:
@@ -140,6 +167,8 @@ class Interpreter:
         if step is None:
             return False
         if isinstance(step, Invocation):
+            if step.op.f == "release":
+                self._holding.discard(step.op.thread)
             worker = self._workers[step.op.thread]
             worker.call = asyncio.create_task(self._carry_out(worker, step.op))
             # The call starts now, not after further invocations: its window stays as narrow as it can be.
@@ -173,6 +202,9 @@ class Interpreter:
         worker.call = None
         if done.outcome.type == "info":
             self._disconnect(worker)
+            self._holding.discard(done.thread)
+        elif done.outcome.type == "ok" and self._dispatcher.outstanding[done.thread].f == "acquire":
+            self._holding.add(done.thread)
         self._dispatcher.complete(done.thread, done.outcome, self._clock(), rest_ns=done.rest_ms * _NS_PER_MS)
 
     async def _drain(self) -> None:
@@ -192,6 +224,7 @@ class Interpreter:
         if calls:
             await asyncio.wait(calls)
         self._record_completions()  # some may have come back in the meantime
+        self._kept.clear()
         for thread in tuple(self._dispatcher.outstanding):
             self._complete(_Completion(thread, Outcome("info", error=ABANDONED)))
 
@@ -200,6 +233,12 @@ class Interpreter:
             done = await self._perform(worker, op)
         except Exception as problem:
             done = _Completion(op.thread, Outcome("info", error=f"harness: {problem!r}"), failure=problem)
+        self._hand_in(done)
+
+    def _hand_in(self, done: _Completion) -> None:
+        if done.thread in self._dispatcher.frozen:
+            self._kept.append(done)
+            return
         self._inbox.completions.append(done)
         self._inbox.bell.set()
 

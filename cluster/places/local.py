@@ -247,7 +247,7 @@ class LocalPlace:
         self._clock(node, clock).turn(setting.step_ns, setting.rate)
 
     async def true_clock(self, node: str, clock: Clock) -> None:
-        self._clock(node, clock).turn(0, 1.0)
+        self._clock(node, clock).right()
 
     def _clock(self, node: str, clock: Clock) -> ControlledClock:
         if clock is not Clock.LEASE or node not in self._clocks:

@@ -1,0 +1,31 @@
+"""The built-in families of faults."""
+
+from __future__ import annotations
+
+from cluster.places.base import Place
+from nemesis import kinds
+from nemesis.clients import ClientPartitions
+from nemesis.clocks import ClockBound, Clocks
+from nemesis.family import Family
+from nemesis.links import Resets, ShapedLinks, Shapings
+from nemesis.partition import Cuts, Flappings, Partitions
+from nemesis.processes import CrashLoops, Holds, Kills, Pauses, Stops
+
+SHAPED = (kinds.DELAY, kinds.THROTTLE, kinds.STALL, kinds.LARGE_PACKETS, kinds.DUPLICATE, kinds.REORDER)
+
+
+def built_in(place: Place, clock_bound: ClockBound) -> list[Family]:
+    """One of each; what a place can't do is refused before it is asked of them."""
+    nodes, cuts, holds, shapings = place.nodes, Cuts(place), Holds(), Shapings(place)
+    return [
+        Partitions(place, nodes, cuts),
+        Flappings(place, nodes, cuts),
+        *(ShapedLinks(kind, place, nodes, shapings) for kind in SHAPED),
+        Resets(place, nodes),
+        Kills(place, nodes, holds),
+        Stops(place, nodes, holds),
+        CrashLoops(place, nodes, holds),
+        Pauses(place, nodes, holds),
+        ClientPartitions(place, nodes),
+        Clocks(place, nodes, clock_bound),
+    ]
