@@ -9,6 +9,7 @@
 A file that is no history raises HistoryError, a claim that is not known OptionsError; both say what would do.
 """
 
+from checker.agreement import Applied, Evidence
 from checker.check import CLAIMS, DEFAULT_CLAIMS, check
 from checker.coverage import COVERAGE_KEYS
 from checker.history import Event, History, HistoryError, HistoryWriter, Operation, read
@@ -21,9 +22,11 @@ __all__ = [
     "COVERAGE",
     "COVERAGE_KEYS",
     "DEFAULT_CLAIMS",
+    "Applied",
     "CitedOperation",
     "ClaimResult",
     "Event",
+    "Evidence",
     "Fault",
     "Finding",
     "History",

@@ -6,7 +6,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from checker import beliefs, coverage, fencing, linearizable, mutual_exclusion, recovery, resource
+from checker import (
+    agreement,
+    beliefs,
+    coverage,
+    fencing,
+    ghosts,
+    leases,
+    linearizable,
+    mutual_exclusion,
+    recovery,
+    resource,
+)
 from checker.history import Event, History, paused_collector
 from checker.narrator import Narrator
 from checker.options import Options, OptionsError
@@ -34,6 +45,15 @@ _CLAIMS: dict[str, Callable[[_Case], ClaimResult]] = {
         case.history, case.narrator, tokens_span_keys=case.options.tokens_span_keys
     ),
     resource.CLAIM: lambda case: resource.check(case.history, case.narrator),
+    leases.CLAIM: lambda case: leases.check(
+        case.history,
+        case.narrator,
+        case.timeline,
+        clock_error=case.options.clock_error,
+        late_s_max=case.options.late_s_max,
+    ),
+    ghosts.CLAIM: lambda case: ghosts.check(case.history, case.narrator),
+    agreement.CLAIM: lambda case: agreement.check(case.history, case.narrator, case.options.evidence),
     recovery.CLAIM: lambda case: recovery.check(case.timeline, seconds_max=case.options.recovery_s_max),
     beliefs.CLAIM: lambda case: beliefs.check(case.history, case.narrator),
     COVERAGE: lambda case: coverage.check(case.found, case.options.coverage, case.timeline),

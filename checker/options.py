@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from checker.agreement import Evidence
+
 
 class OptionsError(ValueError):
     """A claim, a demand or a bound that the checker does not know: the caller's mistake."""
@@ -17,13 +19,16 @@ class Options:
     `clock_error`: the declared error of the clocks that measure leases, a fraction in [0, 1): a lease of 2 s may end
     `2 s * clock_error` early. `tokens_span_keys`: the system promises tokens that increase over all keys, not only
     within each. `coverage`: the least that the run must have exercised, by the names in `checker.COVERAGE_KEYS`.
-    `recovery_s_max`: how long after healing the cluster may take to serve again, in seconds.
+    `recovery_s_max`: how long after healing the cluster may take to serve again, in seconds. `late_s_max`: how long a
+    lock may live past its lease, in seconds (None: nothing is demanded). `evidence`: what the nodes say from inside.
     """
 
     clock_error: float = 0.0
     tokens_span_keys: bool = False
     coverage: Mapping[str, int] = field(default_factory=dict)
     recovery_s_max: float = 30.0
+    late_s_max: float | None = None
+    evidence: Evidence | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.clock_error < 1:

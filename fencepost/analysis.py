@@ -14,6 +14,9 @@ from fencepost.outcome import Outcome
 from fencepost.scenario import Scenario
 from fencepost.store import write_text
 
+#: The claim that rests on evidence from inside the nodes.
+AGREEMENT = "agreement"
+
 logger = logging.getLogger(__name__)
 
 
@@ -25,11 +28,20 @@ def replay_command(scenario: Scenario) -> str:
     return shlex.join(words)
 
 
-def options(scenario: Scenario, tokens_span_keys: bool) -> checker.Options:
-    """What a scenario lets the checker take for granted, and demands of the run."""
+def options(scenario: Scenario, tokens_span_keys: bool, evidence: checker.Evidence | None = None) -> checker.Options:
+    """What a scenario lets the checker take for granted, and demands of the run; and what the nodes gave away."""
     return checker.Options(
-        clock_error=scenario.clock_error, tokens_span_keys=tokens_span_keys, coverage=scenario.coverage
+        clock_error=scenario.clock_error,
+        tokens_span_keys=tokens_span_keys,
+        coverage=scenario.coverage,
+        late_s_max=None if scenario.late_ns is None else scenario.late_ns / 1e9,
+        evidence=evidence,
     )
+
+
+def claims(scenario: Scenario, evidence: checker.Evidence | None) -> tuple[str, ...]:
+    """What is checked of a run: what its scenario says, and `agreement` wherever the nodes gave evidence of it."""
+    return tuple(dict.fromkeys([*scenario.checks, *([] if evidence is None else [AGREEMENT])]))
 
 
 def about(outcome: Outcome) -> report.About:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import checker
 from checker.history import Event
 from cluster import systems
 from cluster.registry import UnknownName
-from fencepost import analysis, quantities, report
+from fencepost import analysis, evidence, quantities, report
 from fencepost.exits import UserError
 from fencepost.scenario import Scenario, ScenarioError, load
 from fencepost.store import RunFolder
@@ -43,10 +43,11 @@ def request(path: Path, claims: Sequence[str] | None, clock_error: str | None, t
         options = checker.Options(clock_error=share or 0.0, tokens_span_keys=tokens_span_keys)
         return Request(path, claims or checker.DEFAULT_CLAIMS, options)
     spans = tokens_span_keys or spans_keys(scenario)
-    options = analysis.options(scenario, spans)
+    found = evidence.read(path.parent)
+    options = analysis.options(scenario, spans, found)
     if share is not None:
-        options = checker.Options(clock_error=share, tokens_span_keys=spans, coverage=scenario.coverage)
-    return Request(path, claims or scenario.checks, options, scenario)
+        options = replace(options, clock_error=share)
+    return Request(path, claims or analysis.claims(scenario, found), options, scenario)
 
 
 def _scenario_of(folder: RunFolder) -> Scenario | None:

@@ -16,16 +16,16 @@ import checker
 from checker.history import HistoryError
 from cluster import places
 from cluster.registry import UnknownName
-from fencepost import analysis, conduct, store, tables
+from fencepost import analysis, conduct, evidence, store, tables
 from fencepost import scenario as scenarios
 from fencepost.exits import UserError
 from fencepost.interrupts import Interrupts, terminable, watchdog
 from fencepost.outcome import Outcome
 from fencepost.progress import Progress, shown
 from fencepost.quantities import format_duration, parse_duration_ns
-from fencepost.scenario import Scenario
+from fencepost.scenario import Scenario, chaos
 from fencepost.store import RunFolder
-from nemesis.schedule import Planned, plan
+from nemesis.schedule import Planned
 from nemesis.spec import FaultSpec
 
 #: Checking and drawing, on top of what the phases of a run may take.
@@ -83,7 +83,9 @@ def _run(scenario: Scenario, folder: RunFolder, console: Console) -> Outcome:
         progress.enter("checking")
         try:
             history = checker.read(folder.history)
-            results = checker.check(history, scenario.checks, analysis.options(scenario, end.tokens_span_keys))
+            found = evidence.read(folder.path)
+            options = analysis.options(scenario, end.tokens_span_keys, found)
+            results = checker.check(history, analysis.claims(scenario, found), options)
         except (HistoryError, checker.OptionsError) as problem:
             return replace(outcome, failure=f"{end.failure}; {problem}" if end.failure else str(problem))
         outcome = replace(outcome, results=results)
@@ -125,6 +127,7 @@ def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress) -> _End:
                 loop.run(interrupts.over(conductor.run()))
         finally:
             resolved = conductor.resolved
+            evidence.write(folder.path, evidence.of(conductor.place))
     except asyncio.CancelledError:
         failure = "the second signal ended the run before it was analysed"
     except (conduct.Failure, UnknownName) as problem:
@@ -158,7 +161,7 @@ def _print_plan(scenario: Scenario, folder: RunFolder, console: Console) -> None
         ("time limit", format_duration(scenario.time_limit_ns)),
         ("checks", ", ".join(scenario.checks)),
     ]
-    planned = plan(scenario.nemesis, scenario.seed, scenario.time_limit_ns)
+    planned = chaos.plan(scenario)
     lines += [("fault", _fault_words(fault)) for fault in planned[:FAULTS_SHOWN_MAX]]
     if len(planned) > FAULTS_SHOWN_MAX:
         lines.append(("", f"and {len(planned) - FAULTS_SHOWN_MAX} more"))

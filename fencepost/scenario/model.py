@@ -43,6 +43,8 @@ class Scenario:
     seed: int = 0
     #: The declared bound on the rate error of any clock, as a share: 0.01 is 1%.
     clock_error: float = 0.01
+    #: How long a lock may live past its lease; None: nothing is demanded.
+    late_ns: int | None = None
     nemesis: tuple[FaultSpec, ...] = ()
     checks: tuple[str, ...] = ()
     #: Minimums that a run must reach to be accepted.

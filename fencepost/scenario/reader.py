@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from checker import CLAIMS, COVERAGE_KEYS, DEFAULT_CLAIMS
 from cluster import mutants
@@ -53,6 +53,11 @@ NAME_CHARACTERS_MAX = 100
 NO_CLAIMS: tuple[str, ...] = ()
 
 _A_NAME = f"a name: one line of at most {NAME_CHARACTERS_MAX} printable characters, in quotes if it looks like a number"
+
+
+class _Assumptions(NamedTuple):
+    clock_error: float = 0.01
+    late_ns: int | None = None
 
 
 def load(path: Path) -> Scenario:
@@ -107,6 +112,7 @@ def _judge(scenario: Scenario, document: Document) -> None:
 def _scenario(root: Item, path: Path) -> Scenario:
     fields = root.fields(FIELDS)
     workload = fields.need("workload", _workload, _STAND_IN, f"the fields {', '.join(WORKLOAD_FIELDS)}")
+    assumptions = fields.get("assumptions", _assumptions, _Assumptions())
     return Scenario(
         name=fields.get("name", _name, path.stem),
         system=fields.get("system", _text("the name of a system"), "lockd"),
@@ -115,7 +121,8 @@ def _scenario(root: Item, path: Path) -> Scenario:
         nodes=fields.get("nodes", lambda item: item.integer(1, NODES_MAX), 5),
         seed=fields.get("seed", lambda item: item.integer(0, SEED_MAX), 0),
         time_limit_ns=fields.need("time_limit", _duration_ns, 1, quantities.A_DURATION),
-        clock_error=fields.get("assumptions", _clock_error, 0.01),
+        clock_error=assumptions.clock_error,
+        late_ns=assumptions.late_ns,
         workload=workload,
         nemesis=fields.get("nemesis", _nemesis, ()),
         checks=fields.get("checks", _claims, DEFAULT_CLAIMS),
@@ -227,14 +234,15 @@ def _cut(item: Item) -> tuple[str, str]:
     return ends[0], ends[1]
 
 
-def _clock_error(item: Item) -> float:
+def _assumptions(item: Item) -> _Assumptions:
     def parse(error: Item) -> float:
         share = _share(error)
         if share >= 1:
             raise Wrong(error.found(), "less than 100%")
         return share
 
-    return item.fields(("clock_error",)).get("clock_error", parse, 0.01)
+    fields = item.fields(("clock_error", "late"))
+    return _Assumptions(fields.get("clock_error", parse, 0.01), fields.get("late", _duration_ns, None))
 
 
 def _coverage(item: Item) -> dict[str, int]:

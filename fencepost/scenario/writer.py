@@ -31,7 +31,7 @@ def dump(scenario: Scenario) -> str:
         "nodes": scenario.nodes,
         "seed": scenario.seed,
         "time_limit": format_duration(scenario.time_limit_ns),
-        "assumptions": {"clock_error": scenario.clock_error},
+        "assumptions": _assumptions(scenario),
         "workload": _workload(scenario.workload),
         "nemesis": [_fault(spec) for spec in scenario.nemesis],
         "checks": list(scenario.checks),
@@ -51,6 +51,11 @@ def _line(name: str, value: Any) -> str:
 def _flow(value: Any, *, braces: bool = True) -> str:
     text: str = yaml.safe_dump(value, default_flow_style=braces, sort_keys=False, allow_unicode=True, width=10_000)
     return text
+
+
+def _assumptions(scenario: Scenario) -> dict[str, Any]:
+    late = {} if scenario.late_ns is None else {"late": format_duration(scenario.late_ns)}
+    return {"clock_error": scenario.clock_error, **late}
 
 
 def _workload(spec: WorkloadSpec) -> dict[str, Any]:

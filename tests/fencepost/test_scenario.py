@@ -234,7 +234,7 @@ def test_what_the_command_line_says_is_validated(tmp_path: Path) -> None:
         ({"time_limit_ns": 0}, "time_limit: found 0s; expected more than 0s"),
         (
             {"place": "moon"},
-            "place: found 'moon'; expected one of local, sim, or one of your own: package.module:Class",
+            "place: found 'moon'; expected one of local, docker, sim, or one of your own: package.module:Class",
         ),
     ],
 )

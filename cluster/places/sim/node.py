@@ -50,7 +50,8 @@ class SimNode:
         self.id, self.life = id, 0
         self.links: dict[str, SimLink] = {}
         self.core: Core | None = None
-        self.applied: list[Applied] = []
+        #: What was applied, and in which life.
+        self.applied: list[tuple[int, Applied]] = []
         self.failures: list[str] = []
         self.log: list[str] = []
         self._loop, self._seed, self._members = loop, seed, members
@@ -246,7 +247,8 @@ class SimNode:
             for peer, message in out.after_persist:
                 links[peer].send(message)
         if out.applied:
-            self.applied += out.applied
+            life = self.life
+            self.applied += [(life, one) for one in out.applied]
         raft = core.raft
         role = f"role={raft.role} term={raft.term} leader={raft.leader}"
         if role != self._role:

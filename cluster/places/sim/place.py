@@ -232,8 +232,8 @@ class SimPlace:
             return b"", len(lines)
         return "".join(f"{line}\n" for line in lines[offset:]).encode(), len(lines)
 
-    def applied(self) -> Mapping[str, Sequence[Applied]]:
-        """What each node has applied, over all its lives, in the order in which it did."""
+    def applied(self) -> Mapping[str, Sequence[tuple[int, Applied]]]:
+        """What each node has applied, in the order in which it did, and in which of its lives."""
         return {name: node.applied for name, node in self._nodes.items()}
 
     def failures(self) -> Sequence[str]:
