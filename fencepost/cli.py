@@ -14,13 +14,14 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 import checker
 from checker.history import HistoryError
+from cluster.places.base import PlaceError
 from fencepost import analysis, checking, runner, store, tables
 from fencepost import suite as suites
 from fencepost.exits import Exit, UserError
@@ -29,6 +30,10 @@ from fencepost.outcome import Outcome
 from fencepost.repetition import Repetition
 from fencepost.scenario import ScenarioError
 from fencepost.suite_file import SuiteEntry
+
+if TYPE_CHECKING:
+    # Only the commands that need it load what talks to Docker.
+    from fencepost import upkeep
 
 EPILOG = (
     "Exit codes: 0 valid · 1 a claim was violated · 2 unknown · 3 coverage too low · 254 bad arguments or a bad file · "
@@ -221,6 +226,89 @@ def repro(
     raise Finished(result.exit) if not bisect else Bisected(result.exit)
 
 
+image_app = typer.Typer(help="The image that nodes run from in Docker.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(image_app, name="image")
+
+
+@image_app.command("build", epilog=EPILOG)
+def build_image(
+    from_packages: Annotated[
+        bool,
+        typer.Option(
+            "--base-from-packages", help="Make the base from Debian packages, without a registry; needs mmdebstrap."
+        ),
+    ] = False,
+) -> None:
+    """Build the image, unless the engine has it already.
+
+    `run --place docker` does so by itself when it is missing. The base is an official Python image; where that can't be
+    pulled, one from Debian packages, and a line says so.
+    """
+    from cluster.image import build
+    from cluster.places import docker_engine
+
+    client = docker_engine.connect()
+    image = build.build(client, print, from_packages=True) if from_packages else build.ensure(client, print)
+    print(f"the image is {image}")
+    raise Finished(Exit.VALID)
+
+
+@app.command(epilog=EPILOG)
+def heal(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="The run's folder.")] = Path("store/latest"),
+    as_json: JsonOption = False,
+) -> None:
+    """Undo what a run left whose harness was killed.
+
+    Its faults, containers, networks and processes: whatever bears the run's mark is removed, logs are collected, and
+    the ledger is closed. A harness that lives heals by itself.
+    """
+    from fencepost import upkeep
+
+    _finish_upkeep(upkeep.heal(folder, _lines(as_json)), as_json)
+
+
+@app.command(epilog=EPILOG)
+def clean(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what is in use, and what other machines' runs made.")
+    ] = False,
+    images: Annotated[bool, typer.Option("--images", help="Also images of older versions.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what any runs left whose harness was killed."""
+    from fencepost import upkeep
+
+    _finish_upkeep(upkeep.clean(_lines(as_json), everything=everything, images=images), as_json)
+
+
+@app.command(epilog=EPILOG)
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what this machine can do, and what would enable the rest.
+
+    Exits with 0 whatever is missing: what a run needs and can't have is said before it starts.
+    """
+    from fencepost import doctor as doctors
+
+    report = doctors.examine()
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        report.print_on(_console(as_json))
+    raise Finished(Exit.VALID)
+
+
+def _finish_upkeep(report: upkeep.Report, as_json: bool) -> NoReturn:
+    if as_json:
+        _print_json(report.to_dict())
+    raise Finished(report.exit)
+
+
+def _lines(as_json: bool) -> Callable[[str], None]:
+    console = _console(as_json)
+    return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 class Bisected(Exception):
     """As Finished, in the codes of `git bisect run`."""
 
@@ -255,6 +343,8 @@ def _main() -> int:
         return {0: Exit.VALID, None: Exit.VALID, 2: Exit.BAD_INPUT}.get(left.code, Exit.HARNESS)  # type: ignore[arg-type]
     except (UserError, ScenarioError, HistoryError, checker.OptionsError) as problem:
         return _complain(str(problem), Exit.BAD_INPUT)
+    except PlaceError as problem:
+        return _complain(str(problem), Exit.HARNESS)
     except KeyboardInterrupt:
         return _complain("interrupted", Exit.HARNESS)
     except Exception as problem:

@@ -15,6 +15,7 @@ from rich.text import Text
 import checker
 from checker.history import HistoryError
 from cluster import places
+from cluster.places.base import PlaceError
 from cluster.registry import UnknownName
 from fencepost import analysis, conduct, evidence, store, tables
 from fencepost import scenario as scenarios
@@ -62,16 +63,18 @@ def run(scenario: Scenario, store_folder: Path, console: Console) -> Outcome:
     except store.StoreError as problem:
         raise UserError(str(problem)) from problem
     budget_s = conduct.budget_s(scenario) + ANALYSIS_BUDGET_S
-    with store.logging_to(folder.log), watchdog(budget_s, folder.log), terminable():
+    with store.logging_to(folder.log), terminable():
         _print_plan(scenario, folder, console)
-        outcome = _run(scenario, folder, console)
+        _prepare(scenario, folder)
+        failure = _prepare_place(scenario, console)
+        with watchdog(budget_s, folder.log):
+            outcome = Outcome(scenario, folder, None, failure) if failure else _run(scenario, folder, console)
         store.write_json(folder.results, outcome.to_dict())
     console.print(tables.outcome_table(outcome), soft_wrap=True)
     return outcome
 
 
 def _run(scenario: Scenario, folder: RunFolder, console: Console) -> Outcome:
-    _prepare(scenario, folder)
     progress = Progress(scenario.name, scenario.time_limit_ns / 1e9)
     with shown(progress, console):
         end = _conduct(scenario, folder, progress)
@@ -103,6 +106,21 @@ def _prepare(scenario: Scenario, folder: RunFolder) -> None:
     logger.info("resolved:\n%s", scenarios.dump(scenario))
 
 
+def _prepare_place(scenario: Scenario, console: Console) -> str | None:
+    """What may take minutes and has no part in the run's budgets, such as building an image. What went wrong, if so."""
+
+    def say(line: str) -> None:
+        logger.info("%s", line)
+        console.print(Text.assemble((f"{scenario.place:<12}", "dim"), line), soft_wrap=True)
+
+    try:
+        places.prepare(scenario.place, say)
+    except PlaceError as problem:
+        logger.error("the place could not be prepared: %s", problem)
+        return str(problem)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _End:
     """How the phases ended: what the harness failed at, the signal that ended the load, whether the user did not even
@@ -121,7 +139,7 @@ def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress) -> _End:
     try:
         conductor = conduct.Conductor(scenario, folder, interrupts, progress.event, progress.enter)
         spans = conductor.tokens_span_keys
-        store.write_json(folder.versions, store.versions(scenario.system, conductor.system_version()))
+        store.write_json(folder.versions, store.versions(scenario.system, conductor.system_version(), scenario.place))
         try:
             with asyncio.Runner(loop_factory=places.loop_factory(scenario.place)) as loop:
                 loop.run(interrupts.over(conductor.run()))

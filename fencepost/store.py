@@ -17,10 +17,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cluster.places.ownership import Harness
+
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 
 #: The libraries whose versions can change what a run does or finds.
-_LIBRARIES = ("jinja2", "junitparser", "msgspec", "psutil", "pyyaml", "rich", "typer")
+_LIBRARIES = ("docker", "jinja2", "junitparser", "msgspec", "psutil", "pyyaml", "rich", "typer")
 
 logger = logging.getLogger(__name__)
 
@@ -137,10 +139,12 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def versions(system: str, system_version: str) -> dict[str, Any]:
-    """What took part in a run, for its versions.json."""
+def versions(system: str, system_version: str, place: str) -> dict[str, Any]:
+    """What took part in a run, for its versions.json; `harness` is this process."""
     return {
         "fencepost": own_version(),
+        "harness": str(Harness.this()),
+        "place": place,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "system": {"name": system, "version": system_version},

@@ -91,16 +91,18 @@ def outdated(client: docker.DockerClient) -> list[str]:
     return sorted({tag for image in images for tag in image.tags if tag != present})
 
 
+def bases(client: docker.DockerClient) -> list[str]:
+    """The images that the engine has and that could be built on, best first. Raises PlaceError."""
+    return [base for base in (_official(), _from_packages()) if has_image(client, base)]
+
+
 def _base(client: docker.DockerClient, say: Say, from_packages: bool) -> tuple[str, tuple[int, int]]:
     """An image to build on, which the engine has then, and its Python's version."""
+    official, packages = _official(), _from_packages()
     here = Target.here().python
-    official = f"python:{here[0]}.{here[1]}-slim-{DEBIAN}"
-    packages = f"{BASE_REPOSITORY}:{DEBIAN}-{_packages_digest()}"
     if not from_packages:
-        if has_image(client, official):
-            return official, here
-        if has_image(client, packages):
-            return packages, DEBIAN_PYTHON
+        if present := bases(client):
+            return present[0], here if present[0] == official else DEBIAN_PYTHON
         say(f"pulling {official}")
         try:
             client.images.pull(official)
@@ -113,8 +115,13 @@ def _base(client: docker.DockerClient, say: Say, from_packages: bool) -> tuple[s
     return packages, DEBIAN_PYTHON
 
 
-def _packages_digest() -> str:
-    return hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:8]
+def _official() -> str:
+    here = Target.here().python
+    return f"python:{here[0]}.{here[1]}-slim-{DEBIAN}"
+
+
+def _from_packages() -> str:
+    return f"{BASE_REPOSITORY}:{DEBIAN}-{hashlib.sha256(' '.join(PACKAGES).encode()).hexdigest()[:8]}"
 
 
 def _import_packages(client: docker.DockerClient, say: Say, base: str) -> None:

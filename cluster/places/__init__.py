@@ -29,6 +29,14 @@ class Simulation(Protocol):
     def __call__(self, system: System, nodes: Sequence[str], folder: Path, *, seed: int) -> Place: ...
 
 
+@runtime_checkable
+class Preparable(Protocol):
+    """What makes a place that needs something once, before any run: an image, say."""
+
+    def prepare(self, say: Callable[[str], object]) -> None:
+        """`say` gets a line for each step that takes long. Raises PlaceError."""
+
+
 def names() -> tuple[str, ...]:
     return tuple(_BUILTIN)
 
@@ -47,6 +55,13 @@ def create(name: str, system: System, nodes: Sequence[str], folder: Path, seed: 
     if isinstance(factory, Simulation):
         return factory(system, nodes, folder, seed=seed)
     return factory(system, nodes, folder)
+
+
+def prepare(name: str, say: Callable[[str], object]) -> None:
+    """See that there is what the place needs; may take minutes the first time. Raises UnknownName, PlaceError."""
+    factory = load(name)
+    if isinstance(factory, Preparable):
+        factory.prepare(say)
 
 
 def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
