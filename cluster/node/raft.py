@@ -262,8 +262,10 @@ class Raft:
     def collect(self) -> RaftOutput:
         """Everything that the inputs since the last call ask to be done."""
         if self.role is Role.LEADER:
+            last = self.log.last_index
             for name, peer in self.peers.items():
-                self._send_entries(name, peer)
+                if peer.next <= last or peer.install is not None:
+                    self._send_entries(name, peer)
         output = RaftOutput(self._take_unsaved(), self._now_box, self._after_box)
         self._now_box, self._after_box = [], []
         return output

@@ -73,7 +73,7 @@ class SimNode:
         self._writing: deque[tuple[Batch | None, list[tuple[str, Any]]]] = deque()
         self._in_fsync = 0
         self._timer_at = 0
-        self._role = ""
+        self._role: tuple[object, ...] = ()
         self.draw_boot = draws
 
     # ---- processes
@@ -250,10 +250,11 @@ class SimNode:
             life = self.life
             self.applied += [(life, one) for one in out.applied]
         raft = core.raft
-        role = f"role={raft.role} term={raft.term} leader={raft.leader}"
+        role = raft.role, raft.hard_state.term, raft.leader
         if role != self._role:
             self._role = role
-            self._say(f"event=role {role} commit={raft.commit} last={raft.log.last_index}")
+            where = f"role={raft.role} term={raft.term} leader={raft.leader}"
+            self._say(f"event=role {where} commit={raft.commit} last={raft.log.last_index}")
         self._set_timer(core)
 
     def _set_timer(self, core: Core) -> None:
