@@ -31,7 +31,8 @@ HOLDER_POLL_S = 0.002
 class Freezer(Protocol):
     """The clients of a run, by the numbers of their threads."""
 
-    threads: Sequence[int]
+    @property
+    def threads(self) -> Sequence[int]: ...
 
     def holding(self) -> Collection[int]:
         """Those that hold a lock, as far as they know."""

@@ -6,6 +6,7 @@ from cluster.places.base import Place
 from nemesis import kinds
 from nemesis.clients import ClientPartitions
 from nemesis.clocks import ClockBound, Clocks
+from nemesis.disks import MODES, Disks
 from nemesis.family import Family
 from nemesis.links import Resets, ShapedLinks, Shapings
 from nemesis.partition import Cuts, Flappings, Partitions
@@ -17,6 +18,7 @@ SHAPED = (kinds.DELAY, kinds.THROTTLE, kinds.STALL, kinds.LARGE_PACKETS, kinds.D
 def built_in(place: Place, clock_bound: ClockBound) -> list[Family]:
     """One of each; what a place can't do is refused before it is asked of them."""
     nodes, cuts, holds, shapings = place.nodes, Cuts(place), Holds(), Shapings(place)
+    broken_disks: dict[str, str] = {}
     return [
         Partitions(place, nodes, cuts),
         Flappings(place, nodes, cuts),
@@ -28,4 +30,5 @@ def built_in(place: Place, clock_bound: ClockBound) -> list[Family]:
         Pauses(place, nodes, holds),
         ClientPartitions(place, nodes),
         Clocks(place, nodes, clock_bound),
+        *(Disks(kind, place, nodes, holds, broken_disks) for kind in MODES),
     ]

@@ -1,6 +1,8 @@
-"""Watching the cluster while it runs: who leads, and what the nodes have counted.
+"""Watching the cluster while it runs: who leads, what the nodes have counted, and how their clocks run.
 
-Every node is asked on its own beat, so one that is paused and answers nothing delays no other.
+Every node is asked on its own beat, so one that is paused and answers nothing delays no other. What a clock says is
+compared with our own in the middle of the question, and what counts is by how much that changes: where a clock starts
+from means nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +21,29 @@ from nemesis.targets import Leader
 INTERVAL_S = 0.2
 TIMEOUT_S = 0.5
 
+#: Often enough to plot; a fault is shown to have taken effect by readings of its own.
+CLOCKS_INTERVAL_S = 1.0
+
 #: Counters of the replicated log: nodes agree on them, and a node that starts again counts them anew from its log.
 REPLICATED = frozenset({"grants", "releases", "expiries"})
+
+
+class _Offsets:
+    """How far each node's clock has moved against ours since it was first seen, in milliseconds."""
+
+    def __init__(self) -> None:
+        self._first_ns: dict[str, int] = {}
+        self._fresh: dict[str, float] = {}
+
+    def see(self, node: str, says_ns: int | None, at_ns: int) -> None:
+        if says_ns is not None:
+            ahead_ns = says_ns - at_ns
+            self._fresh[node] = round((ahead_ns - self._first_ns.setdefault(node, ahead_ns)) / 1e6, 1)
+
+    def take(self) -> dict[str, float]:
+        """Those of the nodes that have answered since the last time."""
+        fresh, self._fresh = self._fresh, {}
+        return dict(sorted(fresh.items()))
 
 
 class Monitor:
@@ -32,6 +55,7 @@ class Monitor:
         self._leaders: list[Leader] = []
         self._latest: dict[str, NodeStatus | None] = dict.fromkeys(place.nodes)
         self._counted: dict[tuple[str, int], Mapping[str, int]] = {}
+        self._clocks = {"lease_ms": _Offsets(), "wall_ms": _Offsets()}
 
     @property
     def leader(self) -> Leader | None:
@@ -60,6 +84,7 @@ class Monitor:
         async with asyncio.TaskGroup() as group:
             for node in self._place.nodes:
                 group.create_task(self._watch(node))
+            group.create_task(self._sample_clocks())
 
     async def ask_once(self) -> None:
         """Ask every node now, so that the totals are the last word."""
@@ -75,12 +100,24 @@ class Monitor:
             await self._ask(node)
             await asyncio.sleep(max(0.0, started + INTERVAL_S - loop.time()))
 
+    async def _sample_clocks(self) -> None:
+        while True:
+            await asyncio.sleep(CLOCKS_INTERVAL_S)
+            samples = {name: offsets.take() for name, offsets in self._clocks.items()}
+            if value := {name: sample for name, sample in samples.items() if sample}:
+                self._record(NEMESIS, "info", "clocks", value=value)
+
     async def _ask(self, node: str) -> None:
+        time = asyncio.get_running_loop().time
+        before_s = time()
         try:
             status = await self._place.system.status(self._place.address(node), TIMEOUT_S)
         except NodeUnreachable:
             self._latest[node] = None
             return
+        middle_ns = round((before_s + time()) / 2 * 1e9)
+        self._clocks["lease_ms"].see(node, status.lease_ns, middle_ns)
+        self._clocks["wall_ms"].see(node, status.wall_ns, middle_ns)
         self._latest[node] = status
         self._counted[node, status.incarnation] = status.counters
         if status.leads:

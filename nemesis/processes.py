@@ -46,7 +46,7 @@ class Holds:
         return self._holders.get(node)
 
 
-class _ProcessFaults(ABC):
+class ProcessFaults(ABC):
     """What kill and pause have in common: choosing among the nodes whose process the fault can still change, and
     healing those that it still holds."""
 
@@ -111,7 +111,7 @@ class _ProcessFaults(ABC):
         return "; ".join(accounts) if accounts else f"the process of {', '.join(nodes)} runs"
 
 
-class Kills(_ProcessFaults):
+class Kills(ProcessFaults):
     """SIGKILL; healed by starting the node again with the data that it left."""
 
     kind = KILL
@@ -141,7 +141,7 @@ class Kills(_ProcessFaults):
         await self._place.start_node(node)
 
 
-class Stops(_ProcessFaults):
+class Stops(ProcessFaults):
     """SIGTERM, and SIGKILL for a node that doesn't end; healed as a kill is."""
 
     kind = STOP
@@ -202,7 +202,7 @@ class CrashLoops(Kills):
         return told if complaint is None else f"{told}; {complaint}"
 
 
-class Pauses(_ProcessFaults):
+class Pauses(ProcessFaults):
     """SIGSTOP; healed by SIGCONT."""
 
     kind = PAUSE

@@ -203,11 +203,12 @@ class DiskMode(StrEnum):
 
 
 class DiskReport(NamedTuple):
-    """What a node's disk says: `hits` counts the writes that met the fault since it was set, `unsynced_bytes` were
-    written, and not on disk when it was last heard of."""
+    """What a node's disk says: `hits` counts the calls that met the fault since it was set, `unsynced_bytes` were
+    written, and not on disk when it was last heard of; `waiting`: a call is being kept waiting."""
 
-    hits: int
-    unsynced_bytes: int
+    hits: int = 0
+    unsynced_bytes: int = 0
+    waiting: bool = False
 
 
 @runtime_checkable

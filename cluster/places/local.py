@@ -22,12 +22,15 @@ from pathlib import Path
 import psutil
 
 from cluster.concurrency import all_of
+from cluster.faulty.control import ControlFile, Order
 from cluster.node.clock import ControlledClock
 from cluster.places import ownership
 from cluster.places.base import (
     Capability,
     Clock,
     ClockSetting,
+    DiskMode,
+    DiskReport,
     Link,
     LinkCounts,
     PlaceError,
@@ -79,6 +82,7 @@ class LocalPlace:
             Capability.SHAPE_FRAMES,
             Capability.CUT_CLIENTS,
             Capability.TURN_LEASE_CLOCKS,
+            Capability.BREAK_DISKS,
         }
     )
 
@@ -91,6 +95,7 @@ class LocalPlace:
         self._reaper = Reaper()
         self._equipment: frozenset[Capability] = frozenset()
         self._clocks: dict[str, ControlledClock] = {}
+        self._disks: dict[str, ControlFile] = {}
 
     def equip(self, capabilities: Collection[Capability]) -> None:
         self._equipment = usable(capabilities, self.system)
@@ -129,7 +134,10 @@ class LocalPlace:
             clock = home / "clock" if Capability.TURN_LEASE_CLOCKS in self._equipment else None
             if clock is not None:
                 self._clocks[node] = ControlledClock(clock)
-            view = NodeView(node, listens[node], self._links.peers(node), data, clock)
+            disk = home / "disk" if Capability.BREAK_DISKS in self._equipment else None
+            if disk is not None:
+                self._disks[node] = ControlFile(disk, create=True)
+            view = NodeView(node, listens[node], self._links.peers(node), data, clock, disk)
             self._nodes[node] = _Node(view, home / "node.log", reservations[node])
         await self._reaper.start()
 
@@ -254,6 +262,22 @@ class LocalPlace:
             raise PlaceError(f"the {clock} clock of {node} can't be turned here")
         return self._clocks[node]
 
+    async def break_disk(self, node: str, mode: DiskMode | None, slow_ms: int = 0) -> None:
+        disk = self._disk(node)
+        disk.give(Order(disk.order().serial + 1, mode, slow_ms))
+
+    async def disk_report(self, node: str) -> DiskReport:
+        disk = self._disk(node)
+        report = disk.report()
+        if report.serial != disk.order().serial:
+            return DiskReport(waiting=report.waiting)
+        return DiskReport(report.hits, report.unsynced_bytes, report.waiting)
+
+    def _disk(self, node: str) -> ControlFile:
+        if node not in self._disks:
+            raise PlaceError(f"the disk of {node} is none that could fail on demand")
+        return self._disks[node]
+
     async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
         with self._node(node).log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
@@ -272,6 +296,10 @@ class LocalPlace:
                 entry.reservation.close()
             for clock in self._clocks.values():
                 clock.close()
+            for disk in self._disks.values():
+                disk.close()
+            self._clocks.clear()
+            self._disks.clear()
             if self._links is not None:
                 self._links.close()
             await self._reaper.stop()

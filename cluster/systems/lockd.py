@@ -18,7 +18,7 @@ class Lockd:
     """`lockd`, or the mutant of it called `mutant`. Raises ValueError for a mutant that there is not."""
 
     tokens_span_keys = True
-    features = frozenset({Feature.LEASE_CLOCK, Feature.FRAMES, Feature.NO_WALL_CLOCK})
+    features = frozenset({Feature.LEASE_CLOCK, Feature.DISK, Feature.FRAMES, Feature.NO_WALL_CLOCK})
 
     def __init__(self, mutant: str | None = None) -> None:
         self.mutant = mutant
@@ -36,7 +36,11 @@ class Lockd:
 
     def launch(self, node: NodeView) -> Launch:
         program = [*node.python.command]
-        program += ["cluster.node"] if self.mutant is None else ["cluster.mutants", self.mutant]
+        mutant = [] if self.mutant is None else [self.mutant]
+        if node.disk is not None:
+            program += ["cluster.faulty", str(node.disk), *mutant]
+        else:
+            program += ["cluster.mutants", *mutant] if mutant else ["cluster.node"]
         peers = [part for peer, address in node.peers.items() for part in ("--peer", f"{peer}={address}")]
         arguments = ["serve", "--id", node.id, "--listen", str(node.listen), *peers, "--data", str(node.data)]
         if node.advertise is not None:

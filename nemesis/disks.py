@@ -1,0 +1,113 @@
+"""Disks that stall, are full, fail, or forget.
+
+What a disk does is the place's; that a node has met it, its disk reports. A node that finds its disk full or failing
+stops, as it has to: what it holds on disk is then unknown. So these faults end by starting it again on a disk that
+works; a disk that forgets needs a kill at the right moment, when something was written and not synced, and then the
+same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from cluster.concurrency import all_of
+from cluster.places.base import BreaksDisks, DiskMode, DiskReport, Place, ProcessState
+from nemesis.family import Fault, Skipped
+from nemesis.kinds import DISK_ERROR, DISK_FULL, DISK_LOSE_UNSYNCED, DISK_STALL
+from nemesis.processes import Holds, ProcessFaults
+
+#: Nodes under load write many times a second; who doesn't for so long has no disk that could be seen to fail.
+WRITE_BUDGET_S = 3.0
+WRITE_POLL_S = 0.005
+#: From the failed write to the end of the process.
+END_BUDGET_S = 3.0
+END_POLL_S = 0.02
+
+MODES = {
+    DISK_STALL: DiskMode.STALL,
+    DISK_FULL: DiskMode.FULL,
+    DISK_ERROR: DiskMode.ERROR,
+    DISK_LOSE_UNSYNCED: DiskMode.VOLATILE,
+}
+
+
+class Disks(ProcessFaults):
+    """One kind of disk fault; `broken` says which fault has which node's disk, and is shared by all kinds."""
+
+    _changes = frozenset({ProcessState.RUNNING})
+
+    def __init__(self, kind: str, place: Place, nodes: Sequence[str], holds: Holds, broken: dict[str, str]) -> None:
+        super().__init__(place, nodes, holds)
+        self.kind = kind
+        self._broken = broken
+
+    async def apply(self, fault: Fault) -> str:
+        targets = [node for node in fault.targets if node not in self._broken]
+        if not targets:
+            raise Skipped(f"the disk of {', '.join(fault.targets)} is broken already")
+        self._broken.update(dict.fromkeys(targets, fault.id))
+        return "; ".join(await all_of(self._break(fault, node) for node in targets))
+
+    async def _break(self, fault: Fault, node: str) -> str:
+        slow_ms = fault.explicit.span_ms("slow")[1] if self.kind == DISK_LOSE_UNSYNCED else 0
+        disks = _abilities(self._place)
+        await disks.break_disk(node, MODES[self.kind], slow_ms)
+        if self.kind == DISK_LOSE_UNSYNCED:
+            await self._met(node, lambda report: report.unsynced_bytes > 0)
+            self._holds.take(node, fault)
+            await self._place.kill_node(node)
+            lost = (await disks.disk_report(node)).unsynced_bytes
+            if lost == 0:
+                raise Skipped(f"{node} was killed a moment too late: all that it had written was on disk")
+            return f"{node} was killed with {lost} bytes written and not on disk"
+        report = await self._met(node, lambda report: report.hits > 0)
+        if self.kind == DISK_STALL:
+            return f"a write of {node} waits"
+        self._holds.take(node, fault)
+        return f"{report.hits} writes of {node} failed; {await self._end_of(node)}"
+
+    async def _met(self, node: str, shown: Callable[[DiskReport], bool]) -> DiskReport:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + WRITE_BUDGET_S
+        while clock() < deadline:
+            report = await _abilities(self._place).disk_report(node)
+            if shown(report):
+                return report
+            await asyncio.sleep(WRITE_POLL_S)
+        raise Skipped(f"{node} wrote nothing within {WRITE_BUDGET_S:g} s")
+
+    async def _end_of(self, node: str) -> str:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + END_BUDGET_S
+        while clock() < deadline and await self._place.state(node) is not ProcessState.DEAD:
+            await asyncio.sleep(END_POLL_S)
+        return (await self._place.account(node)).partition(";")[0]
+
+    async def undo(self, fault: Fault) -> None:
+        mine = [node for node, by in self._broken.items() if by == fault.id]
+        await all_of(_abilities(self._place).break_disk(node, None) for node in mine)
+        for node in mine:
+            del self._broken[node]
+        await super().undo(fault)
+
+    async def _heal_node(self, node: str) -> None:
+        await self._place.start_node(node)
+
+    async def confirm(self, fault: Fault) -> str:
+        if self.kind != DISK_STALL:
+            return await super().confirm(fault)
+        self._healed.pop(fault.id, None)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + WRITE_BUDGET_S
+        while clock() < deadline:
+            reports = await asyncio.gather(*map(_abilities(self._place).disk_report, fault.targets))
+            if not any(report.waiting for report in reports):
+                return f"no write of {', '.join(fault.targets)} waits any more"
+            await asyncio.sleep(WRITE_POLL_S)
+        return f"undone, but a write still waited {WRITE_BUDGET_S:g} s later"
+
+
+def _abilities(place: Place) -> BreaksDisks:
+    assert isinstance(place, BreaksDisks), "a scenario that asks for this is refused at such a place"
+    return place
