@@ -86,12 +86,12 @@ class SimLink:
         self._cut = self._swallows = False
         self._held: deque[tuple[Any, Callable[[], None] | None]] = deque()
         self._shaping = PLAIN
-        self._stalled = False
+        self._stalled = self._stuck = False
         self._busy_until = 0
         self._sent = self._duplicated = self._reordered = 0
 
     def send(self, message: Any) -> None:
-        if self._cut or self._stalled:
+        if self._cut or self._stalled or self._stuck:
             if not self._swallows and len(self._held) < HELD_MAX:
                 self._held.append((message, None))
             return
@@ -114,7 +114,11 @@ class SimLink:
         self._cut = cut
 
     def shape(self, shaping: Shaping) -> None:
-        """A connection that stalls is given up and opened again when the stall ends; what waited in it is lost."""
+        """What waits in a connection that stalls goes on when it no longer does; what waits behind a piece that is too
+        large is lost, as that connection is given up."""
+        if self._stuck:
+            self._stuck = False
+            self.reset()
         if shaping.stall != self._stalled:
             self._stalled = shaping.stall
             if not shaping.stall and not self._cut:
@@ -127,7 +131,10 @@ class SimLink:
         self._held = deque(item for item in self._held if item[1] is not None)
 
     def measure(self) -> LinkCounts:
-        return LinkCounts(self._sent, len(self._held), self._duplicated, self._reordered)
+        """Bytes are not counted, messages are; of a link with a limited rate, the bytes that it has yet to carry."""
+        waiting_ns = max(0, self._busy_until - self._loop.now) if self._shaping.rate is not None else 0
+        waiting = len(self._held) + waiting_ns * (self._shaping.rate or 0) // (1_000 * MS)
+        return LinkCounts(self._sent, waiting, self._duplicated, self._reordered)
 
     def _let_go(self) -> None:
         held, self._held = self._held, deque()
@@ -161,7 +168,8 @@ class SimLink:
         arrival += self._delay()
         size = len(encode(message)) if shaping.rate is not None or shaping.largest is not None else 0
         if shaping.largest is not None and size > shaping.largest:
-            self.reset()
+            self._stuck = True
+            self._held.append((message, None))
             return arrival, 0
         if shaping.rate is not None:
             self._busy_until = max(self._busy_until, self._loop.now) + size * 1_000 * MS // shaping.rate

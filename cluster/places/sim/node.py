@@ -65,7 +65,7 @@ class SimNode:
         self._disk_draws = stream(seed, "disk", id)
         self._disk = SimDisk(id, storage_type, self._disk_draws)
         self._mode: DiskMode | None = None
-        self._slow_ns = self._hits = 0
+        self._slow_ns = self._hits = self._lost_bytes = 0
         self._booting = False
         self._paused: deque[Callable[[Core, int], None]] | None = None
         self._connections: dict[int, Connection] = {}
@@ -126,6 +126,7 @@ class SimNode:
     def kill(self) -> None:
         if self.state is ProcessState.DEAD:
             return
+        self._lost_bytes = self._disk.unsynced_bytes
         self._disk.crash(keep_nothing=self._mode is DiskMode.VOLATILE)
         self._die("killed")
 
@@ -312,7 +313,8 @@ class SimNode:
             self._loop.after(self._fsync.draw(self._disk_draws), self._synced, self.life)
 
     def disk_report(self) -> DiskReport:
-        return DiskReport(self._hits, self._disk.unsynced_bytes)
+        unsynced = self._lost_bytes if self.state is ProcessState.DEAD else self._disk.unsynced_bytes
+        return DiskReport(self._hits, unsynced)
 
     # ---- clocks
 
