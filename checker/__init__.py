@@ -10,7 +10,7 @@ A file that is no history raises HistoryError, a claim that is not known Options
 """
 
 from checker.agreement import Applied, Evidence
-from checker.check import CLAIMS, DEFAULT_CLAIMS, check
+from checker.check import CLAIMS, DEFAULT_CLAIMS, Engine, check, check_file
 from checker.coverage import COVERAGE_KEYS
 from checker.history import Event, History, HistoryError, HistoryWriter, Operation, read
 from checker.options import Options, OptionsError
@@ -25,6 +25,7 @@ __all__ = [
     "Applied",
     "CitedOperation",
     "ClaimResult",
+    "Engine",
     "Event",
     "Evidence",
     "Fault",
@@ -39,5 +40,6 @@ __all__ = [
     "Timeline",
     "Verdict",
     "check",
+    "check_file",
     "read",
 ]

@@ -47,16 +47,22 @@ COVERAGE_KEYS: Mapping[str, str] = {
 def measure(history: History, timeline: Timeline) -> dict[str, int]:
     """What the run exercised, for every key that can be demanded."""
     completed = [operation for operation in history.operations if operation.outcome != "info"]
+    nodes = len({operation.node for operation in completed if operation.node is not None})
+    return measured(len(completed), nodes, timeline)
+
+
+def measured(operations: int, nodes: int, timeline: Timeline) -> dict[str, int]:
+    """From what was counted of the clients: operations that completed, and nodes on which any did."""
     effective = [fault for fault in timeline.faults if fault.took_effect]
     counters = timeline.counters or {}
     return {
-        "operations": len(completed),
+        "operations": operations,
         "leader_changes": len(timeline.leader_changes()),
         "expiries": counters.get("expiries", 0),
         "ghosts": counters.get("ghosts", 0),
         "faults": len(effective),
         **{name: sum(fault.kind in kinds for fault in effective) for name, kinds in FAULT_KINDS.items()},
-        "nodes_with_clients": len({operation.node for operation in completed if operation.node is not None}),
+        "nodes_with_clients": nodes,
     }
 
 

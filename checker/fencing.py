@@ -27,7 +27,7 @@ def check(history: History, narrator: Narrator, *, tokens_span_keys: bool) -> Cl
         for kind, first, second in _violations(group):
             violations += 1
             if len(findings) < FINDINGS_MAX:
-                findings.append(_finding(kind, first, second, narrator))
+                findings.append(finding(kind, first, second, narrator))
     verdict = Verdict.INVALID if violations else Verdict.VALID
     return ClaimResult(verdict, tuple(findings), {"grants": len(grants), "violations": violations})
 
@@ -50,7 +50,7 @@ def _violations(grants: Sequence[Operation]) -> Iterator[tuple[str, Operation, O
             yield "order", largest, grant
 
 
-def _finding(kind: str, first: Operation, second: Operation, narrator: Narrator) -> Finding:
+def finding(kind: str, first: Operation, second: Operation, narrator: Narrator) -> Finding:
     key = first.key if first.key == second.key else None
     where = f"key {key!r}" if key is not None else f"keys {first.key!r} and {second.key!r}"
     if kind == "duplicate":

@@ -106,11 +106,14 @@ def _decode(data: bytes) -> tuple[list[Event], list[str]]:
         try:
             events.append(_DECODER.decode(tail))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            warnings.append(
-                f"the last line ({count + 1}) is cut after {len(tail)} bytes and was dropped: the recorder was"
-                " killed while writing it"
-            )
+            warnings.append(cut_warning(count + 1, len(tail)))
     return events, warnings
+
+
+def cut_warning(line: int, length: int) -> str:
+    return (
+        f"the last line ({line}) is cut after {length} bytes and was dropped: the recorder was killed while writing it"
+    )
 
 
 def _decode_line(line: bytes, number: int) -> Event:

@@ -33,7 +33,7 @@ def check(history: History, narrator: Narrator) -> ClaimResult:
             continue
         refused += 1
         if len(findings) < FINDINGS_MAX:
-            findings.append(_finding(key, reason, narrator))
+            findings.append(finding(key, reason, narrator))
     verdict = Verdict.INVALID if refused else Verdict.VALID
     return ClaimResult(verdict, tuple(findings), {"keys": len(keys), "violations": refused})
 
@@ -51,7 +51,7 @@ class _Step:
         return {"index": self.operation.index, "says": self.says, "gap": self.gap}
 
 
-def _finding(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Finding:
+def finding(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Finding:
     if isinstance(reason, Duplicate):
         done = "granted" if reason.first.f == "acquire" else "released"
         headline = f"key {key!r}: token {reason.token} was {done} twice"
@@ -66,7 +66,7 @@ def _finding(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Findi
 
 
 def _moment(refusal: Refusal) -> dict[str, Any]:
-    tenures = refusal.facts.tenures
+    tenures = refusal.tenures
     number = refusal.moment // 2
     if number == len(tenures):
         return {"moment": "end", "token": tenures[-1].token if tenures else None}
@@ -91,7 +91,7 @@ def _unknown_words(refusal: Refusal, steps: list[_Step]) -> str:
     candidate = _candidate(refusal)
     if candidate is not None and all(step.says != "must-leave" for step in steps):
         return ""
-    invokes = [operation.index for operation in refusal.facts.unknown]
+    invokes = refusal.unknown.invokes
     available = len(invokes) if candidate is None else bisect_right(invokes, candidate.latest)
     if not available:
         return ""
@@ -107,7 +107,7 @@ def _candidate(refusal: Refusal) -> Reach | None:
 
 def _steps(refusal: Refusal) -> list[_Step]:
     candidate = _candidate(refusal)
-    tenures = refusal.facts.tenures
+    tenures = refusal.tenures
     if candidate is None:
         shown_by = tenures[refusal.moment // 2].first_shown
         assert shown_by is not None
@@ -122,7 +122,7 @@ def _steps(refusal: Refusal) -> list[_Step]:
         if lower.by is not None:
             steps.append(_Step(lower.by, "not-before", lower.gap, _not_before_words(lower.by)))
     else:
-        unknown = refusal.facts.unknown[candidate.used - 1]
+        unknown = refusal.unknown.operation(candidate.used - 1)
         before = unknown.index
         enough = f"only now as many acquires have an unknown outcome as grants need one ({candidate.used})"
         steps.append(_Step(unknown, "not-before", unknown.index, enough))
@@ -137,7 +137,7 @@ def _upper(refusal: Refusal, reach: Reach, before: int) -> list[_Step]:
     while True:
         limit = refusal.limits[reach.moment]
         if limit.by is not None and limit.gap < before:
-            words = _not_after_words(limit.by, refusal.facts.tenures[reach.moment // 2].token)
+            words = _not_after_words(limit.by, refusal.tenures[reach.moment // 2].token)
             return [*steps, _Step(limit.by, "not-after", limit.gap, words)]
         forced_by, entered = reach.forced_by, reach.before
         assert forced_by is not None

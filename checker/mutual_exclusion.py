@@ -45,19 +45,24 @@ def check(history: History, narrator: Narrator, timeline: Timeline, *, clock_err
     violations = excused = 0
     for operations in history.by_key.values():
         for overlap in overlaps(operations, clock_error):
-            broken = _broken_assumption(timeline, overlap)
+            broken = broken_assumption(timeline, overlap.grant.index, overlap.proof.end)
             excused += broken is not None
             violations += broken is None
             if len(findings) < FINDINGS_MAX:
-                findings.append(_finding(overlap, broken, narrator, clock_error))
-    verdict = Verdict.INVALID if violations else Verdict.UNKNOWN if excused else Verdict.VALID
+                findings.append(finding(overlap, broken, narrator, clock_error))
     grants = [operation for operation in history.operations if operation.f == "acquire" and operation.outcome == "ok"]
     endless = sum(grant.lease_ns is None for grant in grants)
+    return result(findings, violations, excused, len(grants), endless)
+
+
+def result(findings: Sequence[Finding], violations: int, excused: int, grants: int, endless: int) -> ClaimResult:
+    """From what was counted; `endless` grants have no lease."""
+    verdict = Verdict.INVALID if violations else Verdict.UNKNOWN if excused else Verdict.VALID
     if endless:
-        headline = f"{endless} of {len(grants)} grants carry no lease_ms: how long they are in force is unknown"
-        findings.append(Finding(CLAIM, Verdict.UNKNOWN, headline, data={"kind": "no-lease", "grants": endless}))
+        headline = f"{endless} of {grants} grants carry no lease_ms: how long they are in force is unknown"
+        findings = [*findings, Finding(CLAIM, Verdict.UNKNOWN, headline, data={"kind": "no-lease", "grants": endless})]
         verdict = Verdict.worst([verdict, Verdict.UNKNOWN])
-    numbers = {"grants": len(grants), "violations": violations, "assumption_broken": excused}
+    numbers = {"grants": grants, "violations": violations, "assumption_broken": excused}
     return ClaimResult(verdict, tuple(findings), numbers)
 
 
@@ -77,7 +82,8 @@ def overlaps(operations: Sequence[Operation], clock_error: float) -> Iterator[Ov
         # A grant that is popped was outlived, given up or violated: either way it has nothing more to say.
         while in_force and in_force[0][0] < proof.token:
             grant = completed[heappop(in_force)[1]]
-            until = _in_force_until(grant, proof, moves.get(_token(grant), ()), clock_error)
+            of_token = [_move(move, clock_error) for move in moves.get(_token(grant), ())]
+            until = in_force_until(grant.end, _lease_end(grant, clock_error), proof.end, of_token)
             if _end_time(proof) < until:
                 yield Overlap(grant, proof, until)
         if proof.f == "acquire" and proof.lease_ns is not None:
@@ -89,42 +95,59 @@ def _token(grant: Operation) -> int:
     return grant.token
 
 
-def _in_force_until(grant: Operation, proof: Operation, moves: Sequence[Operation], clock_error: float) -> int:
-    """The end of `grant` as far as operations on its token (`moves`) allow to say it when `proof` completes."""
-    until = _lease_end(grant, clock_error)
-    busy_until = grant.end
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A release or renewal that did not surely fail. `lease_end` is as `lease_end` says it."""
+
+    index: int
+    end: int
+    release: bool
+    lease_end: int
+
+
+def in_force_until(grant_end: int, until: int, proof_end: int, moves: Sequence[Move]) -> int:
+    """The end of a grant as far as the operations on its token (`moves`) allow to say it when a proof completes.
+
+    `until` is the end of its own lease.
+    """
+    busy_until = grant_end
     for move in moves:
-        if move.index >= proof.end:
+        if move.index >= proof_end:
             break
-        if move.f == "release":
+        if move.release:
             return 0
-        end = _lease_end(move, clock_error)
         alone = move.index > busy_until
         busy_until = max(busy_until, move.end)
-        renewed = alone and move.end < proof.end and not _another_began(moves, move)
-        until = end if renewed else min(until, end)
+        renewed = alone and move.end < proof_end and not _another_began(moves, move)
+        until = move.lease_end if renewed else min(until, move.lease_end)
     return until
 
 
-def _another_began(moves: Sequence[Operation], renewal: Operation) -> bool:
+def _another_began(moves: Sequence[Move], renewal: Move) -> bool:
     return any(renewal.index < other.index < renewal.end for other in moves)
 
 
+def _move(operation: Operation, clock_error: float) -> Move:
+    return Move(operation.index, operation.end, operation.f == "release", _lease_end(operation, clock_error))
+
+
 def _lease_end(operation: Operation, clock_error: float) -> int:
+    """When the lease can be over at the earliest; long ago where the history does not say how long it is."""
     lease_ns = operation.lease_ns
     if lease_ns is None:
         return 0
     return operation.invoke.time + int(lease_ns * (1 - clock_error))
 
 
-def _broken_assumption(timeline: Timeline, overlap: Overlap) -> Fault | None:
-    for fault in timeline.active(overlap.grant.index, overlap.proof.end):
+def broken_assumption(timeline: Timeline, start: int, end: int) -> Fault | None:
+    """A fault between two positions that is known to have broken what the claim rests on."""
+    for fault in timeline.active(start, end):
         if CLOCK_ERROR in fault.breaks:
             return fault
     return None
 
 
-def _finding(overlap: Overlap, broken: Fault | None, narrator: Narrator, clock_error: float) -> Finding:
+def finding(overlap: Overlap, broken: Fault | None, narrator: Narrator, clock_error: float) -> Finding:
     grant, proof = overlap.grant, overlap.proof
     early_s = (overlap.until_ns - _end_time(proof)) / NANOSECONDS
     headline = f"key {grant.key!r}: token {proof.token} was held {early_s:.3f} s before token {grant.token} could end"

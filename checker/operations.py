@@ -5,7 +5,7 @@ A history that is not well-formed is refused here, once, so that no claim has to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -95,20 +95,23 @@ def pair(events: Iterable[Event]) -> tuple[list[Operation], list[str]]:
             retired.add(process)
         elif event.type == "ok":
             _check_ok(event)
-        operations[number] = _operation(process, invoke, event)
+        operations[number] = operation_of(process, invoke, event)
     for process, (number, invoke) in open_invokes.items():
-        operations[number] = _operation(process, invoke, None)
-    warnings = []
-    if reused:
-        some = ", ".join(map(str, sorted(reused)[:5]))
-        warnings.append(
-            f"{len(reused)} processes went on after an operation of unknown outcome ({some}), which is no order between"
-            " the two: such an operation may take effect later"
-        )
+        operations[number] = operation_of(process, invoke, None)
+    warnings = [reuse_warning(sorted(reused))] if reused else []
     return [operation for operation in operations if operation is not None], warnings
 
 
-def _operation(process: int, invoke: Event, completion: Event | None) -> Operation:
+def reuse_warning(processes: Sequence[int]) -> str:
+    """`processes`, in their order, went on although nobody knew the outcome of an operation of theirs."""
+    some = ", ".join(map(str, processes[:5]))
+    return (
+        f"{len(processes)} processes went on after an operation of unknown outcome ({some}), which is no order between"
+        " the two: such an operation may take effect later"
+    )
+
+
+def operation_of(process: int, invoke: Event, completion: Event | None) -> Operation:
     f, key, value = invoke.f, invoke.key, invoke.value
     assert key is not None
     token = lease_ns = error = None

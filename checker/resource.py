@@ -40,7 +40,14 @@ def check(history: History, narrator: Narrator) -> ClaimResult:
         for accepted, stale in _stale(guarded):
             violations += 1
             if len(findings) < FINDINGS_MAX:
-                findings.append(_finding(accepted, stale, narrator))
+                findings.append(finding(accepted, stale, narrator))
+    return result(findings, violations, guarded_writes, refused, unguarded_writes, lost)
+
+
+def result(
+    findings: Sequence[Finding], violations: int, guarded_writes: int, refused: int, unguarded_writes: int, lost: int
+) -> ClaimResult:
+    """From what was counted."""
     numbers: dict[str, int | float] = {
         "guarded_writes": guarded_writes,
         "stale_writes_refused": refused,
@@ -72,7 +79,7 @@ def _accepted_write(operation: Operation) -> bool:
     return operation.f == "write" and operation.outcome == "ok"
 
 
-def _finding(accepted: Operation, stale: Operation, narrator: Narrator) -> Finding:
+def finding(accepted: Operation, stale: Operation, narrator: Narrator) -> Finding:
     headline = (
         f"key {stale.key!r}: the guarded resource accepted token {stale.token}"
         f" after it had accepted token {accepted.token}, a larger one"

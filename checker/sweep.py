@@ -81,7 +81,7 @@ search that knows nothing of all this.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -120,6 +120,14 @@ class Reach(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownAcquires:
+    """The acquires of unknown outcome: the positions of their invokes, and each as a whole."""
+
+    invokes: Sequence[int]
+    operation: Callable[[int], Operation]
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """No gap is left for a moment.
 
@@ -127,11 +135,12 @@ class Refusal:
     `not_before` is the lower limit; `candidates` are the ways to get there, none of which is late enough.
     """
 
-    facts: Facts
+    tenures: Sequence[Tenure]
     moment: int
     not_before: Bound
     candidates: tuple[Reach, ...]
-    limits: tuple[Bound, ...]
+    limits: Sequence[Bound]
+    unknown: UnknownAcquires
 
 
 def decide(operations: Sequence[Operation]) -> Duplicate | Refusal | None:
@@ -225,7 +234,8 @@ class _Sweep:
             self._not_before = Bound(operation.index, operation)
 
     def _refusal(self, moment: int, candidates: list[Reach]) -> Refusal:
-        return Refusal(self._facts, moment, self._not_before, tuple(candidates), tuple(self._limits))
+        unknown = UnknownAcquires(self._unknown[1:], self._facts.unknown.__getitem__)
+        return Refusal(self._facts.tenures, moment, self._not_before, tuple(candidates), tuple(self._limits), unknown)
 
 
 def _limits(tenures: Sequence[Tenure]) -> list[Bound]:
