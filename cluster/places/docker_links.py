@@ -77,8 +77,9 @@ class Agents:
 
     async def close(self) -> None:
         if self._renewal is not None:
-            self._renewal.cancel()
-            await asyncio.wait({self._renewal})
+            renewal, self._renewal = self._renewal, None
+            renewal.cancel()
+            await asyncio.wait({renewal})
 
     async def _renew(self) -> None:
         while True:
