@@ -34,6 +34,9 @@ RATE_WINDOW_S = 0.4
 READING_S_MAX = 0.02
 READINGS_MAX = 5
 
+#: What the machine's own corrections may move a wall clock by while a fault lasts.
+BACK_NS_MAX = 50_000_000
+
 #: What a fault beyond the declared bound breaks, in the checker's words.
 CLOCK_ERROR = "clock_error"
 
@@ -104,6 +107,7 @@ class Clocks:
         self._bound = bound
         self._background = Background()
         self._turned: dict[tuple[str, Clock], str] = {}
+        self._before: dict[str, dict[str, Reading]] = {}
 
     async def prepare(self, planned: Planned) -> Fault:
         spec = planned.spec
@@ -135,7 +139,7 @@ class Clocks:
     async def apply(self, fault: Fault) -> str:
         clock, spec = _clock(fault), fault.explicit
         options = spec.given()
-        before = await self._read_all(fault.targets, clock)
+        before = self._before[fault.id] = await self._read_all(fault.targets, clock)
         self._turned |= {(node, clock): fault.id for node in fault.targets}
         if "rate" in options:
             rate = spec.number("rate")
@@ -202,16 +206,25 @@ class Clocks:
             del self._turned[node, clock]
 
     async def confirm(self, fault: Fault) -> str:
+        before = self._before.pop(fault.id, {})
         running = [node for node in fault.targets if await self._place.state(node) is ProcessState.RUNNING]
         if not running:
             return "its nodes are down"
         try:
             told = await self._shown_rate(replace(fault, targets=tuple(running)), 1.0)
+            if _clock(fault) is Clock.LEASE:
+                return f"{told}; what it is ahead stays, as no monotonic clock goes back"
+            return f"{told}; {await self._shown_back(running, before)}"
         except Skipped as problem:
             return f"undone, but {problem}"
-        if _clock(fault) is Clock.LEASE:
-            return f"{told}; what it is ahead stays, as no monotonic clock goes back"
-        return told
+
+    async def _shown_back(self, nodes: Sequence[str], before: Mapping[str, Reading]) -> str:
+        after = await self._read_all(nodes, Clock.WALL)
+        off_ns = {node: after[node].ahead_ns - before[node].ahead_ns for node in nodes if node in before}
+        astray = [f"{node} by {_s(ns)}" for node, ns in off_ns.items() if abs(ns) > BACK_NS_MAX + after[node].error_ns]
+        if astray:
+            raise Skipped(f"the wall clock is still off: {', '.join(astray)}")
+        return "and it says what it would have said"
 
 
 def _abilities(place: Place) -> TurnsClocks:

@@ -17,14 +17,16 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
 from cluster.concurrency import all_of
 from cluster.faulty.control import ControlFile, Order
 from cluster.node.clock import ControlledClock
-from cluster.places import ownership
+from cluster.places import ownership, vdso
 from cluster.places.base import (
     Capability,
     Clock,
@@ -40,6 +42,7 @@ from cluster.places.base import (
 )
 from cluster.places.links import LOOPBACK, Links
 from cluster.places.reaper import MARK_VARIABLE, Reaper
+from cluster.places.vdso import VdsoClock, VdsoError
 from cluster.systems.base import Address, NodeView, System
 
 #: SIGTERM asks a node to stop cleanly; one that takes longer than this is killed.
@@ -56,6 +59,8 @@ FILES_PER_LINK = 5
 #: Whatever else the harness has open: its clients, the history, logs.
 FILES_BASE = 1_000
 
+T = TypeVar("T")
+
 
 @dataclass(slots=True, eq=False)
 class _Node:
@@ -66,6 +71,7 @@ class _Node:
     identity: psutil.Process | None = None
     log_start: int = 0  # where the log of the current process begins
     doomed: bool = False  # told to end; it may be alive for a moment yet
+    wall: VdsoClock | None = None  # of the current process, once it was turned
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change of a node at a time
 
 
@@ -83,6 +89,7 @@ class LocalPlace:
             Capability.CUT_CLIENTS,
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
+            *([Capability.TURN_WALL_CLOCKS] if vdso.supported() else []),
         }
     )
 
@@ -154,7 +161,7 @@ class LocalPlace:
                 return
             launch = self.system.launch(entry.view)
             with entry.log.open("ab") as log:
-                entry.log_start, entry.doomed = log.tell(), False
+                entry.log_start, entry.doomed, entry.wall = log.tell(), False, None
                 try:
                     entry.process = await asyncio.create_subprocess_exec(
                         *launch.argv,
@@ -252,14 +259,32 @@ class LocalPlace:
             raise PlaceError(f"clients of {problem} have no way of their own that could be cut") from None
 
     async def turn_clock(self, node: str, clock: Clock, setting: ClockSetting) -> None:
-        self._clock(node, clock).turn(setting.step_ns, setting.rate)
+        if clock is Clock.LEASE:
+            self._lease_clock(node).turn(setting.step_ns, setting.rate)
+        else:
+            await self._turn_wall_clock(self._node(node), setting)
 
     async def true_clock(self, node: str, clock: Clock) -> None:
-        self._clock(node, clock).right()
+        if clock is Clock.LEASE:
+            self._lease_clock(node).right()
+            return
+        entry = self._node(node)
+        async with entry.lock:
+            # A process that was started since then has the true time.
+            if entry.wall is not None and _state(entry) is not ProcessState.DEAD:
+                await _patching(entry.wall.right)
 
-    def _clock(self, node: str, clock: Clock) -> ControlledClock:
-        if clock is not Clock.LEASE or node not in self._clocks:
-            raise PlaceError(f"the {clock} clock of {node} can't be turned here")
+    async def _turn_wall_clock(self, entry: _Node, setting: ClockSetting) -> None:
+        async with entry.lock:
+            if entry.process is None or _state(entry) is ProcessState.DEAD:
+                raise PlaceError(f"{entry.view.id} is dead, and has no clock")
+            if entry.wall is None:
+                entry.wall = await _patching(partial(VdsoClock, entry.process.pid))
+            await _patching(partial(entry.wall.turn, setting.step_ns, setting.rate))
+
+    def _lease_clock(self, node: str) -> ControlledClock:
+        if node not in self._clocks:
+            raise PlaceError(f"the clock of {node}'s leases can't be turned: it runs on its own")
         return self._clocks[node]
 
     async def break_disk(self, node: str, mode: DiskMode | None, slow_ms: int = 0) -> None:
@@ -315,6 +340,14 @@ class LocalPlace:
         _signal(entry, signal.SIGKILL)
         if not await _ended(entry, SIGNAL_BUDGET_S):
             raise PlaceError(f"{entry.view.id} did not end {SIGNAL_BUDGET_S:g}s after SIGKILL")
+
+
+async def _patching(step: Callable[[], T]) -> T:
+    """Do it in a thread, since processes are stopped and waited for; to its end whoever is cancelled meanwhile."""
+    try:
+        return await asyncio.shield(asyncio.to_thread(step))
+    except VdsoError as problem:
+        raise PlaceError(str(problem)) from problem
 
 
 def _reserve_port() -> socket.socket:
