@@ -177,7 +177,7 @@ async def _lockd(folder: Path) -> AsyncIterator[list[int]]:
     for i, port in enumerate(ports):
         peers = [f"--peer=n{j}=127.0.0.1:{other}" for j, other in enumerate(ports) if j != i]
         serve = ["serve", "--id", f"n{i}", "--listen", f"127.0.0.1:{port}", "--data", str(folder / f"n{i}")]
-        commands.append([sys.executable, "-m", "cluster.node", *serve, *peers])
+        commands.append([sys.executable, "-m", "cluster.node", *serve, *peers, "--insecure"])
     with _Processes(folder, commands):
         for port in ports:
             client = await _retry(lambda port=port: connect("127.0.0.1", port, timeout_s=5))  # type: ignore[misc]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -19,11 +20,12 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 
 from cluster.node import dump
-from cluster.node.address import join_address, split_address
+from cluster.node.address import is_loopback, join_address, split_address
 from cluster.node.client import Client, Reply, connect
 from cluster.node.clock import ClockFileError, FileClock
 from cluster.node.core import SNAPSHOT_EVERY, Core
 from cluster.node.protocol import NODE_ID
+from cluster.node.secure import SECRET_BYTES_MIN
 from cluster.node.server import Config, NodeFailedError, Server
 from cluster.node.storage import Contents, Storage, StorageError
 
@@ -73,8 +75,26 @@ def peer_addresses(texts: list[str]) -> dict[str, tuple[str, int]]:
 
 
 Node = Annotated[str, typer.Option("--node", metavar="HOST:PORT", envvar="LOCKD_NODE", help="The node to ask.")]
+SecretFile = Annotated[
+    Path | None, typer.Option(help="A file with the cluster's secret; or set LOCKD_SECRET.", dir_okay=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Timeout = Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for an answer.")]
+
+
+def _secret(file: Path | None) -> bytes | None:
+    """The secret of the cluster; None when none is given."""
+    text = os.environ.get("LOCKD_SECRET", "")
+    if file is not None:
+        try:
+            text = file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise typer.BadParameter(f"cannot read the secret in {file}: {error}") from error
+    if not text and file is None:
+        return None
+    if len(text.encode()) < SECRET_BYTES_MIN:
+        raise typer.BadParameter(f"a secret has {SECRET_BYTES_MIN} bytes or more, this one has {len(text.encode())}")
+    return text.encode()
 
 
 def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage]) -> None:
@@ -104,6 +124,10 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
         admin: Annotated[
             str, typer.Option(metavar="HOST:PORT", help="Serve /metrics, /health and /status over HTTP there.")
         ] = "",
+        secret_file: SecretFile = None,
+        insecure: Annotated[
+            bool, typer.Option(help="Ask nobody for the cluster's secret; only on a loopback address.")
+        ] = False,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     ) -> None:
         """Run a node in the foreground, until SIGTERM."""
@@ -120,8 +144,25 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
             raise typer.BadParameter(f"--peer names this very node, {id}; name only the others")
         if advertise:
             address(advertise)
+        secret = _secret(secret_file)
+        if insecure == (secret is not None):
+            raise typer.BadParameter(
+                "give the cluster's secret (--secret-file, or LOCKD_SECRET), or say --insecure to do without; not both"
+            )
+        if insecure and not is_loopback(host):
+            raise typer.BadParameter(f"--insecure needs a loopback address, and {host} is none: give a secret instead")
         config = Config(
-            id, host, port, peers, data, cluster, join, advertise, snapshot_every, address(admin) if admin else None
+            id=id,
+            host=host,
+            port=port,
+            peers=peers,
+            data=data,
+            cluster=cluster,
+            join=join,
+            advertise=advertise,
+            snapshot_every=snapshot_every,
+            admin=address(admin) if admin else None,
+            secret=secret,
         )
         try:
             clock = time.monotonic_ns if clock_file is None else FileClock(clock_file)
@@ -245,9 +286,10 @@ def transfer(name: str, node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", 
 def _ask(node: str, timeout: str, call: Callable[[Client], Awaitable[T]]) -> T:
     host, port = address(node)
     timeout_s = milliseconds(timeout) / 1000
+    secret = _secret(None)
 
     async def ask() -> T:
-        client = await connect(host, port, timeout_s=timeout_s)
+        client = await connect(host, port, timeout_s=timeout_s, secret=secret)
         try:
             return await call(client)
         finally:

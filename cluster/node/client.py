@@ -36,8 +36,9 @@ from cluster.node.protocol import (
     ToClient,
     Unknown,
 )
+from cluster.node.secure import Channel
 from cluster.node.transport import tune
-from cluster.node.wire import FrameError, FrameReader, frame
+from cluster.node.wire import FRAME_BYTES_MAX, FrameError
 
 #: Of the time that a waiting acquire may take, the share that is kept for asking to cancel it.
 CANCEL_SHARE = 1 / 3
@@ -55,21 +56,21 @@ class Reply:
     leader: str | None = None
 
 
-async def connect(host: str, port: int, *, timeout_s: float) -> Client:
-    """Connect to a node; every call of the client then ends within `timeout_s` plus its own wait. Raises OSError
-    (TimeoutError is one)."""
+async def connect(host: str, port: int, *, timeout_s: float, secret: bytes | None = None) -> Client:
+    """Connect to a node; every call of the client then ends within `timeout_s` plus its own wait. `secret` is the
+    cluster's, where it has one. Raises OSError (TimeoutError is one)."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
-        _, client = await loop.create_connection(lambda: Client(timeout_s), host, port)
+        _, client = await loop.create_connection(lambda: Client(timeout_s, secret), host, port)
     return client
 
 
 class Client(asyncio.Protocol):
     """Make one with `connect`. Calls may overlap."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, secret: bytes | None = None) -> None:
         self._timeout_s = timeout_s
-        self._frames = FrameReader()
+        self._channel = Channel(secret, opens=True, limit=FRAME_BYTES_MAX)
         self._transport: asyncio.Transport
         self._next_id = 0
         self._replies: dict[int, asyncio.Future[Reply]] = {}
@@ -89,12 +90,12 @@ class Client(asyncio.Protocol):
         try:
             answer = await self._within(reply, patience_s)
             if answer is None and self._lost is None:
-                self._transport.write(frame(Cancel(request.id)))
+                self._transport.write(self._channel.seal(Cancel(request.id)))
                 answer = await self._within(reply, self._timeout_s * CANCEL_SHARE)
         except asyncio.CancelledError:
             # The caller can't take the grant any more: say so before the answer is dropped.
             if self._lost is None:
-                self._transport.write(frame(Cancel(request.id)))
+                self._transport.write(self._channel.seal(Cancel(request.id)))
             raise
         finally:
             self._forget(request.id)
@@ -125,7 +126,7 @@ class Client(asyncio.Protocol):
         id = self._new_id()
         self._check_connected()
         reply = self._statuses[id] = asyncio.get_running_loop().create_future()
-        self._transport.write(frame(StatusRequest(id)))
+        self._transport.write(self._channel.seal(StatusRequest(id)))
         try:
             async with asyncio.timeout(self._timeout_s):
                 status: dict[str, Any] = await reply
@@ -138,7 +139,7 @@ class Client(asyncio.Protocol):
         self._check_connected()
         pong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pongs.append(pong)
-        self._transport.write(frame(Ping()))
+        self._transport.write(self._channel.seal(Ping()))
         async with asyncio.timeout(self._timeout_s):
             await pong
 
@@ -152,6 +153,7 @@ class Client(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         tune(transport)
+        transport.write(self._channel.take_reply())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._lost or "connection-lost"
@@ -164,10 +166,11 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for body in self._frames.feed(data):
+            for body in self._channel.receive(data):
                 self._take(_decoder.decode(body))
+            self._transport.write(self._channel.take_reply())
         except (FrameError, msgspec.DecodeError) as error:
-            self._lost = f"no lockd: {error}"
+            self._lost = self._lost or f"refused: {error}"
             self._transport.abort()
 
     def _take(self, message: ToClient) -> None:
@@ -199,7 +202,7 @@ class Client(asyncio.Protocol):
         """Acknowledge, unless the call is over: then the leader shall take the grant back."""
         if id in self._replies:
             self._tokens[id] = token
-            self._transport.write(frame(Ack(id, token)))
+            self._transport.write(self._channel.seal(Ack(id, token)))
 
     # ---- calls in progress
 
@@ -217,7 +220,7 @@ class Client(asyncio.Protocol):
             reply.set_result(Reply("fail", error="not-connected"))
         else:
             self._replies[request.id] = reply
-            self._transport.write(frame(request))
+            self._transport.write(self._channel.seal(request))
         return reply
 
     async def _call(self, request: LockRequest) -> Reply:

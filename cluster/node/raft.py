@@ -328,8 +328,12 @@ class Raft:
         self.round = 0
         self.term_start = self.log.last_index + 1
         self._follow_members()
-        self.propose(Noop())
+        self._open_term()
         self._broadcast()
+
+    def _open_term(self) -> None:
+        """Have an entry of the own term to commit: what lies before it commits with it (6.4)."""
+        self.propose(Noop())
 
     def _on_vote_request(self, sender: str, request: VoteRequest) -> None:
         if self._hears_leader() and not request.transfer:

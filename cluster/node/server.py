@@ -35,9 +35,10 @@ from cluster.node.protocol import (
     ToClient,
     ToNode,
 )
+from cluster.node.secure import Channel
 from cluster.node.storage import Storage
 from cluster.node.transport import PeerLink, tune
-from cluster.node.wire import FRAME_BYTES_MAX, REQUEST_BYTES_MAX, FrameError, FrameReader, frame
+from cluster.node.wire import FRAME_BYTES_MAX, REQUEST_BYTES_MAX, FrameError
 
 log = logging.getLogger("lockd")
 
@@ -66,6 +67,7 @@ class Config:
     advertise: str = ""
     snapshot_every: int = SNAPSHOT_EVERY
     admin: tuple[str, int] | None = None
+    secret: bytes | None = None
 
     def first_members(self) -> Members:
         if self.join:
@@ -84,7 +86,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server, number: int) -> None:
         self._server = server
         self._number = number
-        self._frames = FrameReader(REQUEST_BYTES_MAX)
+        self._channel = Channel(server.config.secret, opens=False, limit=REQUEST_BYTES_MAX)
         self._peer: str | None = None
         self._transport: asyncio.Transport
 
@@ -103,15 +105,16 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for body in self._frames.feed(data):
+            for body in self._channel.receive(data):
                 self._take(_decoder.decode(body))
+            self._transport.write(self._channel.take_reply())
         except (FrameError, msgspec.DecodeError, UnicodeDecodeError) as error:
             self._refuse(str(error))
 
     def send(self, message: ToClient) -> None:
         if self._transport.is_closing():
             return
-        self._transport.write(frame(message))
+        self._transport.write(self._channel.seal(message))
         if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self._transport.abort()
 
@@ -146,7 +149,7 @@ class Connection(asyncio.Protocol):
             self._refuse(f"another node calls itself {hello.node}, as this one does")
         else:
             self._peer = hello.node
-            self._frames.limit = FRAME_BYTES_MAX
+            self._channel.allow(FRAME_BYTES_MAX)
 
     def _refuse(self, why: str) -> None:
         log.warning("connection=%d event=refused reason=%r", self._number, why)
@@ -180,6 +183,7 @@ class Server:
             snapshot_every=config.snapshot_every,
         )
         self._links: dict[str, PeerLink] = {}
+        self._linked: Members | None = None
         self._disk: Disk
         self._writing = 0
         self._next_connection = 0
@@ -202,8 +206,7 @@ class Server:
         self._disk = Disk(self._storage, self._on_written, self._on_disk_failure)
         if config.admin is not None:
             self._admin = self._serve_admin(*config.admin)
-        for peer in config.peers:
-            self._link(peer)
+        self._follow_members()
         log.info(
             "node=%s event=started listen=%s:%d term=%d last=%d torn_bytes=%d",
             config.id, config.host, config.port, self.core.raft.term, self.core.raft.log.last_index,
@@ -284,6 +287,7 @@ class Server:
         else:
             self._send(out.after_persist)
         self._log_role()
+        self._follow_members()
         if self._leaving and not self.core.leads:
             self._stop_with(None)
             return
@@ -301,13 +305,24 @@ class Server:
             if link is not None:
                 link.send(together)
 
+    def _follow_members(self) -> None:
+        """Keep a connection to every member, so that it is there when there is something to say; and to the nodes that
+        this one was told of, which may be about to add it."""
+        members = self.core.raft.members
+        if members is not self._linked:
+            self._linked = members
+            for peer in {member.id for member in members.all} | self.config.peers.keys():
+                if peer != self.config.id and peer not in self._links:
+                    self._link(peer)
+
     def _link(self, peer: str) -> PeerLink | None:
         """Begin to connect to `peer`: where this node was told, else where the configuration says."""
         member = self.core.raft.members.get(peer)
         address = self.config.peers.get(peer) or (split_address(member.address) if member else None)
         if address is None:
             return None
-        link = self._links[peer] = PeerLink(self.config.id, self.config.cluster, peer, *address)
+        hello = Hello(self.config.id, self.config.cluster)
+        link = self._links[peer] = PeerLink(hello, peer, *address, self.config.secret)
         return link
 
     def _log_role(self) -> None:

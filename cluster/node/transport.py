@@ -11,8 +11,11 @@ import logging
 import socket
 from collections.abc import Sequence
 
-from cluster.node.protocol import Hello, PeerMessage
-from cluster.node.wire import frame
+import msgspec
+
+from cluster.node.protocol import Hello, PeerMessage, Refused, ToClient, ToNode
+from cluster.node.secure import Channel
+from cluster.node.wire import REQUEST_BYTES_MAX, FrameError
 
 log = logging.getLogger("lockd")
 
@@ -26,10 +29,43 @@ CONNECT_S_MAX = 2.0
 #: After so long without a TCP acknowledgement the kernel gives the connection up, in ms.
 UNACKNOWLEDGED_MS_MAX = 10_000
 
+_decoder = msgspec.msgpack.Decoder(ToClient)
+
 
 class Outbound(asyncio.Protocol):
-    def __init__(self) -> None:
+    """The connection to a peer; what comes back is only its part of the handshake, or why it refuses."""
+
+    def __init__(self, secret: bytes | None) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.refused: str | None = None
+        self._channel = Channel(secret, opens=True, limit=REQUEST_BYTES_MAX)
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        tune(transport)
+        transport.write(self._channel.take_reply())
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._channel.receive(data):
+                message = _decoder.decode(body)
+                if isinstance(message, Refused):
+                    raise FrameError(message.error)
+            self._transport.write(self._channel.take_reply())
+        except (FrameError, msgspec.DecodeError) as error:
+            self.refused = str(error)
+            self._transport.abort()
+
+    def send(self, messages: Sequence[ToNode]) -> None:
+        self._transport.write(b"".join(map(self._channel.seal, messages)))
+
+    def keeps_up(self) -> bool:
+        return self._transport.get_write_buffer_size() < UNSENT_BYTES_MAX
+
+    def abort(self) -> None:
+        self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.lost.done():
@@ -39,23 +75,24 @@ class Outbound(asyncio.Protocol):
 class PeerLink:
     """Keeps the connection to `peer` open, whatever happens to it, until it is closed."""
 
-    def __init__(self, me: str, cluster: str, peer: str, host: str, port: int) -> None:
-        self._hello = frame(Hello(me, cluster))
+    def __init__(self, hello: Hello, peer: str, host: str, port: int, secret: bytes | None) -> None:
+        self._hello, self._secret = hello, secret
         self._peer, self._host, self._port = peer, host, port
-        self._transport: asyncio.Transport | None = None
+        self._connection: Outbound | None = None
+        self._refusal_logged: str | None = None
         self._task = asyncio.create_task(self._keep_connected(), name=f"link to {peer}")
 
     def send(self, messages: Sequence[PeerMessage]) -> None:
         """Send them, in order, in as few packets as they take."""
-        transport = self._transport
-        if transport is not None and transport.get_write_buffer_size() < UNSENT_BYTES_MAX:
-            transport.write(b"".join(map(frame, messages)))
+        connection = self._connection
+        if connection is not None and connection.keeps_up():
+            connection.send(messages)
 
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        if self._transport is not None:
-            self._transport.abort()
+        if self._connection is not None:
+            self._connection.abort()
 
     async def _keep_connected(self) -> None:
         loop = asyncio.get_running_loop()
@@ -63,23 +100,29 @@ class PeerLink:
         while True:
             try:
                 async with asyncio.timeout(CONNECT_S_MAX):
-                    transport, protocol = await loop.create_connection(Outbound, self._host, self._port)
+                    _, connection = await loop.create_connection(lambda: Outbound(self._secret), self._host, self._port)
             except OSError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, RECONNECT_S_MAX)
                 continue
             log.info("peer=%s event=connected", self._peer)
-            tune(transport)
-            transport.write(self._hello)
-            self._transport = transport
+            connection.send([self._hello])
+            self._connection = connection
             connected_at = loop.time()
-            await protocol.lost
-            self._transport = None
-            log.info("peer=%s event=disconnected", self._peer)
+            await connection.lost
+            self._connection = None
+            self._log_loss(connection.refused)
             if loop.time() - connected_at > RECONNECT_S_MAX:
                 pause = RECONNECT_S_MIN
             await asyncio.sleep(pause)
             pause = min(2 * pause, RECONNECT_S_MAX)
+
+    def _log_loss(self, refused: str | None) -> None:
+        if refused is None:
+            log.info("peer=%s event=disconnected", self._peer)
+        elif refused != self._refusal_logged:
+            self._refusal_logged = refused
+            log.error("peer=%s event=refused reason=%r", self._peer, refused)
 
 
 def tune(transport: asyncio.BaseTransport) -> None:

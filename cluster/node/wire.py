@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from cluster.node.protocol import ToClient, ToNode, encode
 
@@ -27,11 +28,11 @@ class FrameReader:
         self.limit = limit
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The bodies of the frames that `data` completes. Raises FrameError on a frame that is too large."""
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The bodies of the frames that `data` completes, one after another; `limit` may be changed in between. Raises
+        FrameError on a frame that is too large."""
         buffer = self._buffer
         buffer += data
-        frames = []
         start = 0
         while len(buffer) - start >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(buffer, start)
@@ -40,12 +41,15 @@ class FrameReader:
             end = start + _LENGTH.size + size
             if len(buffer) < end:
                 break
-            frames.append(bytes(buffer[start + _LENGTH.size : end]))
+            yield bytes(buffer[start + _LENGTH.size : end])
             start = end
         del buffer[:start]
-        return frames
+
+
+def framed(body: bytes) -> bytes:
+    return _LENGTH.pack(len(body)) + body
 
 
 def frame(message: ToNode | ToClient) -> bytes:
-    body = encode(message)
-    return _LENGTH.pack(len(body)) + body
+    """A message as it travels where no secret is asked for."""
+    return framed(encode(message))

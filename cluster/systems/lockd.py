@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from importlib import metadata
 
 from cluster.node import client as node_client
+from cluster.node.address import is_loopback
 from cluster.node.core import Core
 from cluster.node.storage import Storage
 from cluster.systems.base import Address, Feature, Launch, LockClient, NodeStatus, NodeUnreachable, NodeView, Outcome
@@ -22,6 +24,8 @@ class Lockd:
 
     def __init__(self, mutant: str | None = None) -> None:
         self.mutant = mutant
+        #: Of nodes that others than this machine can reach; drawn for each run.
+        self._secret: str | None = None
         #: What a simulation runs instead of a process.
         self.core_type: type[Core] = Core
         self.storage_type: type[Storage] = Storage
@@ -47,12 +51,15 @@ class Lockd:
             arguments += ["--advertise", str(node.advertise)]
         if node.clock is not None:
             arguments += ["--clock-file", str(node.clock)]
-        return Launch([*program, *arguments], node.python.env)
+        if is_loopback(node.listen.host):
+            return Launch([*program, *arguments, "--insecure"], node.python.env)
+        self._secret = self._secret or secrets.token_hex(16)
+        return Launch([*program, *arguments], {**node.python.env, "LOCKD_SECRET": self._secret})
 
     async def status(self, address: Address, timeout: float) -> NodeStatus:
         try:
             async with asyncio.timeout(timeout):
-                client = await node_client.connect(address.host, address.port, timeout_s=timeout)
+                client = await self._client(address, timeout)
                 try:
                     says = await client.status()
                 finally:
@@ -88,7 +95,7 @@ class Lockd:
     async def probe(self, address: Address, timeout: float) -> bool:
         try:
             async with asyncio.timeout(timeout):
-                client = await node_client.connect(address.host, address.port, timeout_s=timeout)
+                client = await self._client(address, timeout)
                 try:
                     await client.ping()
                 finally:
@@ -99,9 +106,13 @@ class Lockd:
 
     async def connect(self, address: Address, timeout: float) -> LockClient:
         try:
-            return LockdClient(await node_client.connect(address.host, address.port, timeout_s=timeout))
+            return LockdClient(await self._client(address, timeout))
         except OSError as problem:
             raise NodeUnreachable(f"{address} took no connection within {timeout:g}s: {problem!r}") from problem
+
+    async def _client(self, address: Address, timeout: float) -> node_client.Client:
+        secret = None if self._secret is None else self._secret.encode()
+        return await node_client.connect(address.host, address.port, timeout_s=timeout, secret=secret)
 
     def version(self) -> str:
         return f"{self.name} {metadata.version('fencepost')}"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cluster.node import steward
-from cluster.node.client import Reply
+from cluster.node.client import Reply, connect
 from cluster.node.wire import REQUEST_BYTES_MAX
 from tests.cluster.node.test_core import Script, cluster
 from tests.cluster.node.test_server import LOCKD, RealCluster, free_ports, lockd
@@ -37,7 +37,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 async def test_the_admin_port_and_the_dumps(tmp_path: Path) -> None:
     [admin] = free_ports(1)
-    extra = ["--admin", f"127.0.0.1:{admin}", "--snapshot-every", "10"]
+    extra = ["--admin", f"127.0.0.1:{admin}", "--snapshot-every", "10", "--insecure"]
     with closing(RealCluster(tmp_path, 1, extra)) as made:
         client = await made.serving("n1")
         for _ in range(4):
@@ -76,7 +76,7 @@ async def test_an_admin_port_that_is_taken_is_named(tmp_path: Path) -> None:
         command = [*LOCKD, "serve", "--id", "x", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "x")]
         [port] = free_ports(1)
         command[command.index("127.0.0.1:0")] = f"127.0.0.1:{port}"
-        command += ["--admin", f"127.0.0.1:{made.ports['n1']}"]
+        command += ["--insecure", "--admin", f"127.0.0.1:{made.ports['n1']}"]
         got = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30)
         assert got.returncode == 255
         assert "cannot serve the admin port" in got.stderr
@@ -138,3 +138,32 @@ async def test_a_leader_that_stops_hands_over_first(three: RealCluster) -> None:
     status = await client.status()
     assert status["term"] == term + 1
     assert status["leader"] not in (None, leader)
+
+
+async def test_only_who_knows_the_secret_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse battery staple\n")
+    with closing(RealCluster(tmp_path, 3, ["--secret-file", str(secret)])) as made:
+        port = made.ports["n1"]
+        monkeypatch.setenv("LOCKD_SECRET", "correct horse battery staple")
+        async with asyncio.timeout(20):
+            while (got := await asyncio.to_thread(lockd, "acquire", "a", "--lease", "1m", node=port)).returncode:
+                await asyncio.sleep(0.1)
+        assert got.stdout == "1\n", "the nodes found each other"
+        monkeypatch.setenv("LOCKD_SECRET", "another secret of some length")
+        got = await asyncio.to_thread(lockd, "release", "a", "1", node=port)
+        assert (got.returncode, "does not know this cluster's secret" in got.stderr) == (2, True)
+        monkeypatch.delenv("LOCKD_SECRET")
+        got = await asyncio.to_thread(lockd, "release", "a", "1", node=port)
+        assert "the connection must begin with a proof of it" in got.stderr
+        await (await connect("127.0.0.1", port, timeout_s=5)).ping()
+        client = await connect("127.0.0.1", port, timeout_s=5, secret=b"correct horse battery staple")
+        assert await client.inspect("a") == Reply("ok", token=1)
+
+
+async def test_a_secret_where_none_is_asked_for_is_named(three: RealCluster) -> None:
+    await three.serving("n1")
+    client = await connect("127.0.0.1", three.ports["n1"], timeout_s=5, secret=b"correct horse battery staple")
+    reply = await client.inspect("a")
+    assert reply.type == "info"
+    assert "this node asks for no secret" in (reply.error or "")

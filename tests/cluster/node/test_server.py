@@ -54,7 +54,7 @@ class RealCluster:
             "--data",
             str(self.folder / node),
             *peers,
-            *self.extra,
+            *(self.extra or ["--insecure"]),
         ]
 
     def join(self, node: str) -> None:
@@ -280,7 +280,12 @@ async def test_the_command_line(one: tuple[RealCluster, Client]) -> None:
             254,
             "--peer names this very node",
         ),
-        (["serve", "--id", "n1", "--listen", "203.0.113.1:7000", "--data", "."], 255, "cannot listen on 203.0.113.1"),
+        (["serve", "--id", "n1", "--listen", "127.0.0.1:1", "--data", "."], 254, "or say --insecure to do without"),
+        (
+            ["serve", "--id", "n1", "--listen", "0.0.0.0:7000", "--data", ".", "--insecure"],
+            254,
+            "--insecure needs a loopback address, and 0.0.0.0 is none",
+        ),
     ],
 )
 def test_a_mistake_is_named(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
@@ -289,3 +294,10 @@ def test_a_mistake_is_named(arguments: list[str], code: int, message: str, tmp_p
     flat = " ".join(got.stderr.replace("\u2502", " ").split())
     assert (got.returncode, message in flat) == (code, True), got.stderr
     assert "Traceback" not in got.stderr
+
+
+def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        got = lockd("serve", "--id", "n1", "--listen", at, "--data", str(tmp_path), "--insecure")
+    assert (got.returncode, f"cannot listen on {at}" in got.stderr, "Traceback" in got.stderr) == (255, True, False)

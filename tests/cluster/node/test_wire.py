@@ -33,7 +33,7 @@ def test_frames_come_out_whole_however_the_bytes_are_cut(cuts: list[int]) -> Non
 
 def test_a_frame_of_a_gigabyte_is_refused_at_its_length() -> None:
     with pytest.raises(FrameError, match="1073741824 bytes; the limit is"):
-        FrameReader().feed((1 << 30).to_bytes(4, "big"))
+        list(FrameReader().feed((1 << 30).to_bytes(4, "big")))
 
 
 def test_the_largest_append_fits_into_a_frame() -> None:
