@@ -1,0 +1,70 @@
+"""The packet filters' scripts, tried by the real tools in a network namespace of their own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+
+import pytest
+
+from cluster.places.packet_filter import FILTERS, Blocked, Filter, Iptables, Nft, Step
+
+BLOCKED = Blocked(frozenset({"192.0.2.1", "2001:db8::1"}), frozenset({"192.0.2.2", "2001:db8::2"}))
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root")
+
+
+def in_namespace(steps: Sequence[Step], *questions: str) -> list[str]:
+    """Run steps and then questions in a new network namespace; the questions' answers."""
+    script = ["set -e"]
+    for step in steps:
+        ignore = " || true" if step.optional else ""
+        script.append(f"{shlex.join(step.argv)} >/dev/null 2>&1 <<'END'{ignore}\n{step.text}END")
+    script += [f"{question}; echo --" for question in questions]
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", "\n".join(script)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("--\n")[: len(questions)]
+
+
+@pytest.mark.parametrize("family", [Nft(), Iptables()], ids=lambda one: one.name)
+def test_rules_are_installed_replaced_as_a_whole_and_removed(family: Filter) -> None:
+    question = "nft list ruleset" if family.name == "nft" else "iptables-save; ip6tables-save"
+    first = [*family.install(), *family.replace(BLOCKED, 60)]
+    (rules,) = in_namespace(first, question)
+    for address in (*BLOCKED.lost, *BLOCKED.mute):
+        assert address in rules
+    (rules,) = in_namespace([*first, *family.replace(Blocked(mute=frozenset({"192.0.2.9"})), 60)], question)
+    assert "192.0.2.9" in rules
+    assert not [address for address in (*BLOCKED.lost, *BLOCKED.mute) if address in rules]
+    (rules,) = in_namespace([*first, *family.install()], question)
+    assert not [address for address in (*BLOCKED.lost, *BLOCKED.mute) if address in rules]
+    assert rules.count("INPUT -j FENCEPOST\n") in (0, 2), "once for each family"
+    (rules,) = in_namespace([*first, *family.remove(), *family.remove()], question)
+    assert "FENCEPOST" not in rules.upper()
+
+
+@pytest.mark.parametrize("family", [Nft(), Iptables()], ids=lambda one: one.name)
+def test_other_rules_stay_as_they_are(family: Filter) -> None:
+    other = [Step(("iptables", "-A", "INPUT", "-s", "198.51.100.7", "-j", "DROP"))]
+    all_steps = [*other, *family.install(), *family.replace(BLOCKED, 60), *family.remove()]
+    (rules,) = in_namespace(all_steps, "iptables-save -t filter")
+    assert "-A INPUT -s 198.51.100.7/32 -j DROP" in rules
+
+
+def test_nft_lets_go_by_itself() -> None:
+    steps = [*Nft().install(), *Nft().replace(BLOCKED, 0.5)]
+    before, after = in_namespace(steps, "nft list ruleset", "sleep 1; nft list ruleset")
+    assert "192.0.2.1" in before
+    assert "elements" not in after
+
+
+def test_the_best_is_tried_first() -> None:
+    assert [(one.name, one.keeps_time) for one in FILTERS] == [
+        ("nft", True),
+        ("iptables", False),
+        ("iptables-legacy", False),
+    ]
