@@ -7,7 +7,9 @@ behind the last record is zero-filled ahead of time: overwriting allocated block
 own bookkeeping. A length of zero therefore ends the log.
 
 After a crash the last records may be torn. Nothing that rests on them was sent (they were never fsynced), so they are
-cut: the file is truncated behind the last whole record.
+cut: the file is truncated behind the last whole record. A broken record further up is another matter: it was on disk
+once, and others count on it. So each write begins with a mark, which says that all before it was fsynced; a mark behind
+a broken record means that the disk has lost something, and the node refuses to start.
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ class Base(Message, frozen=True):
     term: int
 
 
-Record = Identity | HardState | Snapshot | Base | Entry
+class Mark(Message, frozen=True):
+    """All before this was fsynced before this was written."""
+
+
+Record = Identity | HardState | Snapshot | Base | Entry | Mark
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -81,6 +87,9 @@ def log_anew(node: str, hard_state: HardState, compaction: Compaction) -> list[R
     """The records of a log that begins with a snapshot."""
     base = Base(compaction.base_index, compaction.base_term)
     return [Identity(FORMAT, node), hard_state, compaction.snapshot, base, *compaction.entries]
+
+
+_MARK = pack(Mark())
 
 
 @dataclass(slots=True)
@@ -169,6 +178,11 @@ class Storage:
         data = self._files.read(self._file)
         contents, self._end = Contents.read(data, self._path)
         self._check_owner(contents, data)
+        if contents.node is not None and data.find(_MARK, self._end) >= 0:
+            raise StorageError(
+                f"{self._path} is damaged at byte {self._end}, before records that were on disk already; wipe this node, "
+                "remove it from its cluster and add it again"
+            )
         self.found = contents.persistent()
         self._hard_state = contents.hard_state
         self.torn_bytes = len(data[self._end :].rstrip(b"\0"))
@@ -198,7 +212,7 @@ class Storage:
                 records.clear()
             records.extend(map(pack, batch.entries))
         if records:
-            self._append(b"".join(records))
+            self._append(b"".join((_MARK, *records)))
             self._files.sync(self._file)
 
     @property

@@ -75,6 +75,20 @@ def test_whatever_the_tail_holds_only_whole_records_count(
     assert state in (HardState(2, "n3"), HardState(0, None))
 
 
+@pytest.mark.parametrize("flipped", range(60, 140, 7))
+def test_damage_before_what_was_synced_later_stops_the_node(tmp_path: Path, flipped: int) -> None:
+    fill(tmp_path, Batch(HardState(1, None), (entry(1), entry(2))), Batch(None, (entry(3),)))
+    end = len((tmp_path / "log").read_bytes().rstrip(b"\0"))
+    fill(tmp_path, Batch(None, (entry(4),)))
+    damaged = bytearray((tmp_path / "log").read_bytes())
+    assert flipped < end
+    damaged[flipped] ^= 0x10
+    (tmp_path / "log").write_bytes(damaged)
+    with pytest.raises(StorageError, match=r"is damaged at byte|can't read"):
+        reopen(tmp_path)
+    assert (tmp_path / "log").read_bytes() == damaged, "it is left as it is"
+
+
 def test_two_nodes_cannot_share_a_folder(tmp_path: Path) -> None:
     storage = Storage(tmp_path, "n1")
     with pytest.raises(StorageError, match="in use by another node"):
