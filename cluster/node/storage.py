@@ -180,8 +180,8 @@ class Storage:
         self._check_owner(contents, data)
         if contents.node is not None and data.find(_MARK, self._end) >= 0:
             raise StorageError(
-                f"{self._path} is damaged at byte {self._end}, before records that were on disk already; wipe this node, "
-                "remove it from its cluster and add it again"
+                f"{self._path} is damaged at byte {self._end}, before records that were on disk already; wipe this "
+                "node, remove it from its cluster and add it again"
             )
         self.found = contents.persistent()
         self._hard_state = contents.hard_state
