@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from checker import CLAIMS, COVERAGE_KEYS
+from checker.coverage import FAULT_KINDS
 from cluster import mutants, places
+from cluster.places.base import Capability, usable
 from cluster.systems.base import Feature
+from cluster.systems.lockd import Lockd
 from fencepost import quantities, scenario, suite_file
 from fencepost.outcome import Status
 from fencepost.scenario import reader
@@ -49,14 +52,13 @@ def test_every_mistake_is_answered_as_shown(
     assert str(refusal.value) == pair[1].text.rstrip("\n")
 
 
-def test_the_suite_can_be_loaded() -> None:
+def test_the_suite_can_be_loaded(tmp_path: Path) -> None:
     (block,) = blocks(GUIDE, "yaml suite")
-    path = DOCS / "never-written.yaml"
-    for line in block.text.splitlines():
-        if (start := line.find("../workloads")) >= 0:
-            assert (path.parent / line[start:].split(",")[0].strip(" }")).is_file()
-    assert set(suite_file.FIELDS) <= set(first_column(GUIDE, "Suites"))
-    assert set(suite_file.ENTRY_FIELDS) <= set(first_column(GUIDE, "Suites"))
+    (tmp_path / "workloads").symlink_to(ROOT / "workloads")
+    (tmp_path / "suites").mkdir()
+    path = tmp_path / "suites" / "nightly.yaml"
+    path.write_text(block.text)
+    assert [entry.load().name for entry in suite_file.load(path).entries] == ["mutex-kills", "mutex-kills"]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +105,28 @@ def _written(form: Form, value: Value) -> str:
     return str(value)
 
 
-def test_what_a_fault_counts_for_is_there() -> None:
-    from checker.coverage import FAULT_KINDS
+def test_every_assumption_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "example.yaml"
+    path.write_text("assumptions: {no: 1}")
+    with pytest.raises(scenario.ScenarioError) as refusal:
+        scenario.load(path)
+    assert f"expected one of {', '.join(first_column(GUIDE, 'Assumptions'))}\n" in f"{refusal.value}\n"
 
+
+@pytest.mark.parametrize("place", places.names())
+def test_what_a_place_cannot_do_is_there(place: str) -> None:
+    able = usable(places.load(place).capabilities, Lockd())
+    unable = sorted(name for name, kind in KINDS.items() if kind.needs is not None and kind.needs not in able)
+    told = {row[0].strip("`"): row[2] for row in table(GUIDE, "Places")}
+    assert sorted(name for name in KINDS if f"`{name}`" in told[place]) == unable
+
+
+def test_who_can_turn_the_wall_clock_is_there() -> None:
+    able = [name for name in places.names() if Capability.TURN_WALL_CLOCKS in places.load(name).capabilities]
+    assert f"Only `{'` and `'.join(able)}` can turn the clock `wall`." in GUIDE.read_text(encoding="utf-8")
+
+
+def test_what_a_fault_counts_for_is_there() -> None:
     told = {row[0].strip("`"): row[1] for row in table(GUIDE, "Coverage")}
     for demand, faults in FAULT_KINDS.items():
         assert sorted(faults) == sorted(name for name in KINDS if f"`{name}`" in told[demand])
