@@ -55,14 +55,21 @@ def finding(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Findin
     if isinstance(reason, Duplicate):
         done = "granted" if reason.first.f == "acquire" else "released"
         headline = f"key {key!r}: token {reason.token} was {done} twice"
-        pair = [(reason.first, f"{done} token {reason.token}"), (reason.second, f"{done} it as well")]
         data: dict[str, Any] = {"kind": "duplicate", "token": reason.token}
-        return narrator.finding(CLAIM, Verdict.INVALID, headline, pair, key=key, data=data)
+        return narrator.finding(CLAIM, Verdict.INVALID, headline, cited(reason), key=key, data=data)
     steps = _steps(reason)
     headline = f"key {key!r}: {_headline(reason)}{_unknown_words(reason, steps)}"
     data = {"kind": "no-moment-left", **_moment(reason), "steps": [step.to_dict() for step in steps]}
     operations = [(step.operation, step.words) for step in steps]
     return narrator.finding(CLAIM, Verdict.INVALID, headline, operations, key=key, data=data)
+
+
+def cited(reason: Duplicate | Refusal) -> list[tuple[Operation, str]]:
+    """The operations that contradict each other, with what each has to do with it."""
+    if isinstance(reason, Duplicate):
+        done = "granted" if reason.first.f == "acquire" else "released"
+        return [(reason.first, f"{done} token {reason.token}"), (reason.second, f"{done} it as well")]
+    return [(step.operation, step.words) for step in _steps(reason)]
 
 
 def _moment(refusal: Refusal) -> dict[str, Any]:
