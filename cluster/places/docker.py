@@ -55,7 +55,7 @@ from cluster.places.docker_engine import (
 )
 from cluster.places.docker_links import LOOPBACK, Agents
 from cluster.places.ownership import Harness
-from cluster.systems.base import Address, NodeView, Python, System
+from cluster.systems.base import Address, Launch, NodeView, Python, System
 
 NODE_PORT = 7420
 #: The node's folder of the run, as its container sees it.
@@ -284,20 +284,22 @@ class DockerPlace:
             if await self._state(entry) is not ProcessState.DEAD:
                 return
             if entry.container is None:
-                entry.container = await self._connected.call(f"{node} could not be made", self._create, node, entry)
+                launch = self.system.launch(entry.view)  # not in a thread: a system need not expect those
+                entry.container = await self._connected.call(
+                    f"{node} could not be made", self._create, node, entry.network.container, launch
+                )
             entry.doomed = False
             await self._connected.call(f"{node} could not be started", entry.container.start)
             entry.started = True
 
-    def _create(self, node: str, entry: _Node) -> Container:
-        launch = self.system.launch(entry.view)
+    def _create(self, node: str, network: Container, launch: Launch) -> Container:
         home = Mount(str(HOME), str(self._home(node)), type="bind")
         return self._connected.client.containers.create(
             self._image,
             list(launch.argv),
             **self._common(node, NODE_ROLE),
             environment=dict(launch.env),
-            network_mode=f"container:{entry.network.container.id}",
+            network_mode=f"container:{network.id}",
             mounts=[home],
             working_dir=str(HOME),
             user=self._user,
