@@ -86,6 +86,9 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     if outcome.scenario.expect.invalid:
         expected = ", ".join(outcome.scenario.expect.invalid)
         parts.append(_row("expected", f"a violation of {expected}: {'met' if outcome.expected else 'NOT met'}"))
+    if outcome.scenario.expect.excused and outcome.expected:
+        excused = ", ".join(outcome.scenario.expect.excused)
+        parts.append(_row("expected", f"{excused} may rest on an assumption that a fault broke: met"))
     if outcome.interrupted is not None:
         partial = "" if results is None else "; the verdict is on what was recorded until then"
         parts.append(_row("interrupted", f"by {outcome.interrupted}{partial}"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from checker.verdict import Results, Verdict
+from checker.verdict import ClaimResult, Results, Verdict
 from cluster.places import node_names
 from nemesis.spec import FaultSpec
 from workloads.spec import WorkloadSpec
@@ -14,16 +14,35 @@ from workloads.spec import WorkloadSpec
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The verdict that a scenario is expected to get: valid, or a violation of (at least) the claims named."""
+    """The verdict that a scenario is expected to get: valid, or a violation of (at least) the claims named.
+
+    `excused`: the scenario breaks an assumption that these claims rest on, so they may also have no verdict, if that is
+    the only reason. The others must be valid.
+    """
 
     invalid: tuple[str, ...] = ()
+    excused: tuple[str, ...] = ()
 
     def met_by(self, results: Results) -> bool:
         """Whether a run with these results did what its scenario says. A valid run without the coverage that it
         was asked for did not."""
         if self.invalid:
             return set(self.invalid) <= set(results.violated)
-        return results.verdict is Verdict.VALID
+        return all(
+            result.verdict is Verdict.VALID or (name in self.excused and _excusable(result))
+            for name, result in results.claims.items()
+        )
+
+
+def _excusable(result: ClaimResult) -> bool:
+    """Whether nothing but broken assumptions keeps the claim from being valid."""
+    doubts = [finding for finding in result.findings if finding.verdict is not Verdict.VALID]
+    broken = all(finding.data.get("kind") == ASSUMPTION_BROKEN for finding in doubts)
+    return result.verdict is Verdict.UNKNOWN and broken
+
+
+#: How the checker marks a finding that says nothing about the service, since a fault broke what was assumed.
+ASSUMPTION_BROKEN = "assumption-broken"
 
 
 @dataclass(frozen=True, slots=True)

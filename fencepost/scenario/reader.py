@@ -252,8 +252,13 @@ def _coverage(item: Item) -> dict[str, int]:
 
 def _expectation(item: Item) -> Expectation:
     if item.is_mapping():
-        return Expectation(item.fields(("invalid",)).need("invalid", _claims, NO_CLAIMS, "a list of claims"))
-    remedy = "valid, or {invalid: [claims]}"
+        fields = item.fields(("invalid", "excused"))
+        if "excused" in fields and "invalid" not in fields:
+            return Expectation(excused=fields.get("excused", _claims, NO_CLAIMS))
+        if "excused" in fields:
+            raise Wrong("both invalid and excused", "one of them")
+        return Expectation(fields.need("invalid", _claims, NO_CLAIMS, "a list of claims"))
+    remedy = "valid, {invalid: [claims]} or {excused: [claims]}"
     if item.text(remedy) != "valid":
         raise Wrong(item.found(), remedy)
     return Expectation()

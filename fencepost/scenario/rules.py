@@ -35,10 +35,11 @@ def complaints(scenario: Scenario) -> Iterator[Complaint]:
     yield from _workload(scenario)
     yield from _faults(scenario)
     yield from _coverage(scenario)
-    for position, claim in enumerate(scenario.expect.invalid):
-        if claim not in scenario.checks:
-            remedy = f"a claim that is checked: one of {', '.join(scenario.checks)}"
-            yield Complaint(f"expect.invalid[{position}]", claim, remedy, ("checks",))
+    for name, claims in (("invalid", scenario.expect.invalid), ("excused", scenario.expect.excused)):
+        for position, claim in enumerate(claims):
+            if claim not in scenario.checks:
+                remedy = f"a claim that is checked: one of {', '.join(scenario.checks)}"
+                yield Complaint(f"expect.{name}[{position}]", claim, remedy, ("checks",))
 
 
 def _names(scenario: Scenario) -> Iterator[Complaint]:

@@ -14,7 +14,7 @@ from fencepost.quantities import (
     format_speed,
     format_step,
 )
-from fencepost.scenario.model import Scenario
+from fencepost.scenario.model import Expectation, Scenario
 from nemesis.kinds import Form, parameters
 from nemesis.spec import FaultSpec
 from workloads import kinds
@@ -36,9 +36,15 @@ def dump(scenario: Scenario) -> str:
         "nemesis": [_fault(spec) for spec in scenario.nemesis],
         "checks": list(scenario.checks),
         "coverage": dict(scenario.coverage),
-        "expect": {"invalid": list(scenario.expect.invalid)} if scenario.expect.invalid else "valid",
+        "expect": _expectation(scenario.expect),
     }
     return "".join(_line(name, value) for name, value in plain.items())
+
+
+def _expectation(expect: Expectation) -> Any:
+    if expect.invalid:
+        return {"invalid": list(expect.invalid)}
+    return {"excused": list(expect.excused)} if expect.excused else "valid"
 
 
 def _line(name: str, value: Any) -> str:
