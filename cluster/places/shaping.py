@@ -49,20 +49,20 @@ class Frames:
         self._buffer = bytearray()  # of the current frame, from its beginning
         self._passed = 0  # how much of it was handed out already
         self._lost = False
-        self.seen = 0
+        self._first = True
 
     def feed(self, data: bytes, *, whole: bool) -> list[tuple[bytes, bool]]:
-        """Pieces that together are the stream, each with whether it is a whole frame. `whole`: hold the beginning of a
-        frame back until all of it is there."""
+        """Pieces that together are the stream, each with whether it is a whole frame, and not the first one. `whole`:
+        hold the beginning of a frame back until all of it is there."""
         if self._lost:
             return [(data, False)]
         self._buffer += data
         pieces: list[tuple[bytes, bool]] = []
         while (end := self._frame_end()) is not None:
-            pieces.append((bytes(self._buffer[self._passed : end]), self._passed == 0))
+            later = self._passed == 0 and not self._first
+            pieces.append((bytes(self._buffer[self._passed : end]), later))
             del self._buffer[:end]
-            self._passed = 0
-            self.seen += 1
+            self._passed, self._first = 0, False
         if (self._lost or not whole) and len(self._buffer) > self._passed:
             pieces.append((bytes(self._buffer[self._passed :]), False))
             self._passed = len(self._buffer)
@@ -112,7 +112,7 @@ class Flow:
             return
         touched = shaping.duplicate > 0 or shaping.reorder > 0
         for piece, whole in self._frames.feed(data, whole=touched):
-            if touched and whole and self._frames.seen > 1:
+            if touched and whole:
                 self._pass_frame(now, piece, shaping)
             else:
                 self._pass(now, piece, shaping)

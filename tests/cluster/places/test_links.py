@@ -7,11 +7,12 @@ import contextlib
 import os
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
-from cluster.places.base import Link
+from cluster.places.base import Link, Shaping
 from cluster.places.links import LOOPBACK, RECEIVE_BUFFER_BYTES, WAITING_CONNECTIONS_MAX, Links
 from cluster.systems.base import Address
 
@@ -277,3 +278,102 @@ async def test_cutting_a_link_that_there_is_not_is_refused(pair: Pair) -> None:
     with pytest.raises(KeyError):
         pair.links.set_cuts([Link("a", "c")])
     assert pair.links.cuts() == []
+
+
+async def test_a_delayed_link_is_late_in_its_direction_alone(pair: Pair) -> None:
+    (a_in, a_out), (b_in, b_out) = await pair.connect()
+    pair.links.shape({THERE: Shaping(delay_ms=(80, 80))})
+    started = time.monotonic()
+    a_out.write(b"late")
+    b_out.write(b"soon")
+    assert await a_in.readexactly(4) == b"soon"
+    assert time.monotonic() - started < 0.07
+    assert await b_in.readexactly(4) == b"late"
+    assert time.monotonic() - started >= 0.08
+
+
+async def test_what_is_on_its_way_waits_for_a_cut_and_arrives_before_the_end(pair: Pair) -> None:
+    (_, a_out), (b_in, _) = await pair.connect()
+    pair.links.shape({THERE: Shaping(delay_ms=(50, 50))})
+    a_out.write(b"last words")
+    a_out.close()
+    await asyncio.sleep(0.01)
+    pair.links.set_cuts([THERE])
+    assert await silent(b_in)
+    assert pair.links.counts(THERE).held_bytes == 10
+    pair.links.set_cuts([])
+    assert await asyncio.wait_for(b_in.read(), 2) == b"last words"
+
+
+async def test_a_plain_link_passes_on_at_once_what_was_late(pair: Pair) -> None:
+    (_, a_out), (b_in, _) = await pair.connect()
+    pair.links.shape({THERE: Shaping(delay_ms=(60_000, 60_000))})
+    a_out.write(b"held")
+    assert await silent(b_in)
+    pair.links.shape({})
+    assert await asyncio.wait_for(b_in.readexactly(4), 2) == b"held"
+
+
+async def test_a_narrow_link_pushes_back_and_loses_nothing(pair: Pair) -> None:
+    (_, a_out), (b_in, _) = await pair.connect()
+    pair.links.shape({THERE: Shaping(rate=1000)})
+    sent = os.urandom(4 * RECEIVE_BUFFER_BYTES)
+    a_out.write(sent)
+    await asyncio.sleep(SILENCE_S)
+    assert pair.links.counts(THERE).held_bytes <= 3 * RECEIVE_BUFFER_BYTES, "what waits in a link is bounded"
+    pair.links.shape({})
+    assert await asyncio.wait_for(b_in.readexactly(len(sent)), 5) == sent
+
+
+async def test_old_connections_stall_and_new_ones_pass(pair: Pair) -> None:
+    (_, old_out), (old_in, _) = await pair.connect()
+    pair.links.shape({THERE: Shaping(stall=True)})
+    old_out.write(b"stuck")
+    (_, new_out), (new_in, _) = await pair.connect()
+    new_out.write(b"fine")
+    assert await asyncio.wait_for(new_in.readexactly(4), 2) == b"fine"
+    assert await silent(old_in)
+    pair.links.shape({})
+    assert await asyncio.wait_for(old_in.readexactly(5), 2) == b"stuck"
+
+
+async def test_a_reset_is_seen_on_both_sides_and_counted(pair: Pair) -> None:
+    (a_in, _), (b_in, _) = await pair.connect()
+    assert pair.links.reset([BACK]) == 0, "nobody has connected in that direction"
+    assert pair.links.reset([THERE]) == 1
+    for reader in (a_in, b_in):
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(1), 2) == b""
+
+
+async def test_shaping_a_link_that_there_is_not(pair: Pair) -> None:
+    with pytest.raises(KeyError):
+        pair.links.shape({Link("a", "c"): Shaping(stall=True)})
+
+
+async def test_a_door_can_be_shut_and_holds_what_came_meanwhile() -> None:
+    server = await asyncio.start_server(_echo, LOOPBACK, 0)
+    target = Address(LOOPBACK, server.sockets[0].getsockname()[1])
+    links = Links({"a": target}, doors=True)
+    await links.open()
+    try:
+        door = links.door("a")
+        assert door is not None
+        reader, writer = await asyncio.open_connection(door.host, door.port)
+        writer.write(b"one")
+        assert await asyncio.wait_for(reader.readexactly(3), 2) == b"one"
+        links.shut_doors(["a"])
+        writer.write(b"two")
+        assert await silent(reader)
+        links.shut_doors([])
+        assert await asyncio.wait_for(reader.readexactly(3), 2) == b"two"
+        writer.transport.abort()
+    finally:
+        links.close()
+        server.close()
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(100):
+        writer.write(data)
+    writer.close()
