@@ -116,7 +116,7 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
             str, typer.Option(metavar="NAME", help="The cluster's name, the same on all nodes.")
         ] = "lockd",
         snapshot_every: Annotated[
-            int, typer.Option(min=10, help="Log entries between two snapshots.")
+            int, typer.Option(min=10, envvar="LOCKD_SNAPSHOT_EVERY", help="Log entries between two snapshots.")
         ] = SNAPSHOT_EVERY,
         clock_file: Annotated[
             Path | None, typer.Option(metavar="FILE", help="For tests: take time from a clock that this file turns.")
