@@ -35,13 +35,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cluster.node.commands import Command, Configure, Noop
+from cluster.node.configurations import Configurations
 from cluster.node.leases import MS
 from cluster.node.members import Members
 from cluster.node.messages import (
     Append,
     AppendReply,
     Batch,
-    Compaction,
     HardState,
     RaftMessage,
     Snapshot,
@@ -54,6 +54,7 @@ from cluster.node.messages import (
 from cluster.node.progress import Progress
 from cluster.node.raftlog import Entry, RaftLog
 from cluster.node.snapshots import Assembly
+from cluster.node.unsaved import Unsaved
 
 
 class Role(StrEnum):
@@ -92,14 +93,6 @@ class RaftOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
-    """A configuration and the index of its entry; the last one in the log holds."""
-
-    index: int
-    members: Members
-
-
-@dataclass(frozen=True, slots=True)
 class Transfer:
     target: str
     deadline: int
@@ -130,12 +123,10 @@ class Raft:
         self.term_start = 0
         self.peers: dict[str, Progress] = {}
         self.round = 0
-        self._configured = [Configured(0, members)]
-        if found.snapshot:
-            self._configured = [Configured(found.snapshot.index, found.snapshot.members)]
+        self._configurations = Configurations(self.commit, found.snapshot.members if found.snapshot else members)
         for entry in found.entries:
             if entry.index > self.commit:
-                self._note_configuration(entry)
+                self._configurations.note(entry)
         self._heartbeat_deadline = 0
         self._heard_leader: int | None = None
         self._votes: set[str] = set()
@@ -145,9 +136,7 @@ class Raft:
         self._handed_out = self.commit
         self._assembly: Assembly | None = None
         self._restored: Snapshot | None = found.snapshot
-        self._unsaved_from: int | None = None
-        self._state_unsaved = False
-        self._log_unsaved = False
+        self._unsaved = Unsaved()
         self._now_box: list[tuple[str, RaftMessage]] = []
         self._after_box: list[tuple[str, RaftMessage]] = []
         self._await_election()
@@ -161,7 +150,7 @@ class Raft:
     @property
     def members(self) -> Members:
         """The configuration that holds: the last in the log, committed or not (4.1)."""
-        return self._configured[-1].members
+        return self._configurations.newest.members
 
     def deadline(self) -> int:
         """When `tick` is due next."""
@@ -193,7 +182,7 @@ class Raft:
 
     def propose_members(self, members: Members) -> Entry | None:
         """Begin a change of membership; None while another one, or this leader's first entry, isn't committed."""
-        if self.commit < self.term_start or self._configured[-1].index > self.commit:
+        if self.commit < self.term_start or self._configurations.newest.index > self.commit:
             return None
         entry = self.propose(Configure(members))
         self._follow_members()
@@ -252,12 +241,10 @@ class Raft:
         followers that are a little behind."""
         term = self.log.term_at(snapshot_index)
         assert term is not None, snapshot_index
-        members = next(c.members for c in reversed(self._configured) if c.index <= snapshot_index)
-        self.snapshot = Snapshot(snapshot_index, term, members, data)
+        self.snapshot = Snapshot(snapshot_index, term, self._configurations.at(snapshot_index), data)
         self.log.compact(max(self.log.base_index, snapshot_index - keep))
-        while len(self._configured) > 1 and self._configured[1].index <= self.log.base_index:
-            del self._configured[0]
-        self._log_unsaved = True
+        self._configurations.forget_before(self.log.base_index)
+        self._unsaved.whole_log()
 
     def collect(self) -> RaftOutput:
         """Everything that the inputs since the last call ask to be done."""
@@ -266,7 +253,9 @@ class Raft:
             for name, peer in self.peers.items():
                 if peer.next <= last or peer.install is not None:
                     self._send_entries(name, peer)
-        output = RaftOutput(self._take_unsaved(), self._now_box, self._after_box)
+        output = RaftOutput(
+            self._unsaved.take(self._state_to_save(), self.snapshot, self.log), self._now_box, self._after_box
+        )
         self._now_box, self._after_box = [], []
         return output
 
@@ -424,13 +413,12 @@ class Raft:
         assert index > self.commit, f"entry {index} is committed and would be overwritten"
         self.log.cut_from(index)
         self._own_match = min(self._own_match, index - 1)
-        while self._configured[-1].index >= index:
-            self._configured.pop()
+        self._configurations.cut_from(index)
 
     def _append(self, entry: Entry) -> None:
         self.log.append(entry)
-        self._note_configuration(entry)
-        self._unsaved_from = min(self._unsaved_from or entry.index, entry.index)
+        self._configurations.note(entry)
+        self._unsaved.entry(entry.index)
 
     # ---- replication, the leader's side (3.5, 3.6.2, 10.2.1)
 
@@ -511,19 +499,16 @@ class Raft:
 
     def _install(self, snapshot: Snapshot) -> None:
         """Replace the state by `snapshot`; keep of the log only what is known to follow it (5.3)."""
-        if self.log.term_at(snapshot.index) == snapshot.term:
+        follows = self.log.term_at(snapshot.index) == snapshot.term
+        if follows:
             self.log.compact(snapshot.index)
-            self._configured = [
-                Configured(snapshot.index, snapshot.members),
-                *(configured for configured in self._configured if configured.index > snapshot.index),
-            ]
         else:
             self.log.start_at(snapshot.index, snapshot.term)
-            self._configured = [Configured(snapshot.index, snapshot.members)]
             self._own_match = snapshot.index
+        self._configurations.replace(snapshot.index, snapshot.members, keep_later=follows)
         self.snapshot = self._restored = snapshot
         self.commit = self._handed_out = snapshot.index
-        self._log_unsaved = True
+        self._unsaved.whole_log()
 
     def _on_snapshot_reply(self, sender: str, reply: SnapshotReply) -> None:
         peer = self._heard_from(sender, reply.term, reply.round)
@@ -531,10 +516,6 @@ class Raft:
             self._on_progress()
 
     # ---- membership and transfer (3.10, 4.1, 4.2)
-
-    def _note_configuration(self, entry: Entry) -> None:
-        if isinstance(entry.command, Configure):
-            self._configured.append(Configured(entry.index, entry.command.members))
 
     def _follow_members(self) -> None:
         """Follow exactly the members of the configuration that holds."""
@@ -546,7 +527,7 @@ class Raft:
 
     def _removed(self) -> bool:
         """A leader may remove itself, and leads until that is committed (4.2.2)."""
-        return self.id not in self.members and self._configured[-1].index <= self.commit
+        return self.id not in self.members and self._configurations.newest.index <= self.commit
 
     def _promote_learners(self) -> None:
         for member in self.members.all:
@@ -564,25 +545,10 @@ class Raft:
 
     # ---- what goes to disk
 
-    def _take_unsaved(self) -> Batch | None:
-        if self._unsaved_from is None and not self._state_unsaved and not self._log_unsaved:
-            return None
-        state = self._state_to_save() if self._state_unsaved else None
-        compaction: Compaction | None = None
-        entries: tuple[Entry, ...] = ()
-        if self._log_unsaved:
-            assert self.snapshot is not None
-            kept = tuple(self.log.between(self.log.base_index + 1, self.log.last_index))
-            compaction = Compaction(self.snapshot, self.log.base_index, self.log.base_term, kept)
-        elif self._unsaved_from is not None:
-            entries = tuple(self.log.between(self._unsaved_from, self.log.last_index))
-        self._unsaved_from, self._state_unsaved, self._log_unsaved = None, False, False
-        return Batch(state, entries, compaction)
-
     def _state_to_save(self) -> HardState:
         return self.hard_state
 
     def _set_hard_state(self, state: HardState) -> None:
         if state != self.hard_state:
             self.hard_state = state
-            self._state_unsaved = True
+            self._unsaved.hard_state()
