@@ -1,9 +1,11 @@
 """The claim `leases`: no lock is lost before its lease can be over, and how long past its lease one lives.
 
-EARLY. A grant is in force from its completion until `invoke + lease * (1 - e)`, unless a release of it was invoked that
-did not surely fail. An observation that was invoked after the grant completed, and completed while it is in force, must
-not show that it no longer holds: `inspect` that saw free or another token, or a release or renewal of it refused as
-"not-held". (Another grant in that time is a matter of `mutual-exclusion`.)
+EARLY. A lease begins when the lock is granted, never while its client waits for it. That was not before the acquire was
+invoked, nor before the last invoke of an operation that shows an earlier token to hold the key: call the later of the
+two its start. The grant is in force from its completion until `start + lease * (1 - e)`, unless a release of it was
+invoked that did not surely fail. No operation that completed while it is in force may show that it no longer holds: one
+that shows a later token to hold the key, or, invoked after the grant completed, an inspect that saw the key free or a
+release or renewal of the grant that was refused as "not-held".
 
 LATE. A lock that is shown to hold past its lease, by an inspect that saw its token or an ok release. With the answer to
 an acquire on its way, failovers and restarts, a lock may live past its lease; the claim is violated when it lives
@@ -14,10 +16,10 @@ Renewed grants are passed over.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from checker.history import History, Operation
-from checker.mutual_exclusion import CLOCK_ERROR
+from checker.mutual_exclusion import CLOCK_ERROR, PROOFS
 from checker.narrator import FINDINGS_MAX, Narrator
 from checker.timeline import NANOSECONDS, Timeline
 from checker.verdict import ClaimResult, Finding, Verdict
@@ -33,6 +35,7 @@ def check(
     early = 0
     for operations in history.by_key.values():
         moves, seen = _moves(operations)
+        starts, successors = _starts(operations), _successors(operations)
         for position, grant in enumerate(operations):
             lease_ns = grant.lease_ns
             if grant.f != "acquire" or grant.outcome != "ok" or lease_ns is None or grant.token is None:
@@ -40,8 +43,9 @@ def check(
             own = moves.get(grant.token, [])
             if any(move.f == "renew" for move in own):
                 continue
-            until = grant.invoke.time + int(lease_ns * (1 - clock_error))
-            observation = next(_lost(grant, own, islice(operations, position + 1, None), until), None)
+            until = starts[grant.token] + int(lease_ns * (1 - clock_error))
+            later = chain(successors.get(grant.token, ()), islice(operations, position + 1, None))
+            observation = next(_lost(grant, own, later, until), None)
             if observation is not None:
                 excused = any(CLOCK_ERROR in fault.breaks for fault in timeline.active(grant.index, observation.end))
                 early += not excused
@@ -70,20 +74,67 @@ def _moves(operations: Sequence[Operation]) -> tuple[dict[int, list[Operation]],
     return moves, seen
 
 
+def _starts(operations: Sequence[Operation]) -> dict[int, int]:
+    """For each token that was granted, the time before which its lease can't have begun."""
+    last_shown: dict[int, int] = {}
+    granted: dict[int, Operation] = {}
+    for operation in operations:
+        if operation.outcome != "ok" or operation.token is None or operation.f not in PROOFS:
+            continue
+        last_shown[operation.token] = operation.invoke.time
+        if operation.f == "acquire":
+            granted[operation.token] = operation
+    starts: dict[int, int] = {}
+    latest = 0
+    for token in sorted(last_shown):
+        grant = granted.get(token)
+        if grant is not None and grant.completion is not None:
+            starts[token] = max(grant.invoke.time, min(latest, grant.completion.time))
+        latest = max(latest, last_shown[token])
+    return starts
+
+
+def _successors(operations: Sequence[Operation]) -> dict[int, list[Operation]]:
+    """For each token, the operation that showed a later one first; it may have been invoked before the grant."""
+    first: dict[int, Operation] = {}
+    for operation in operations:
+        if operation.outcome != "ok" or operation.token is None or operation.f not in PROOFS:
+            continue
+        if operation.token not in first or operation.end < first[operation.token].end:
+            first[operation.token] = operation
+    successors: dict[int, list[Operation]] = {}
+    best: Operation | None = None
+    for token in sorted(first, reverse=True):
+        if best is not None:
+            successors[token] = [best]
+        if best is None or first[token].end < best.end:
+            best = first[token]
+    return successors
+
+
 def _lost(grant: Operation, own: Sequence[Operation], later: Iterable[Operation], until_ns: int) -> Iterator[Operation]:
     """Observations that the grant no longer holds, in the order of their invokes, while it must."""
     given_up = min((move.index for move in own if move.outcome != "fail"), default=None)
     for operation in later:
-        if operation.index < grant.end or operation.completion is None:
-            continue
         if operation.invoke.time >= until_ns:
             return
-        if operation.completion.time >= until_ns or (given_up is not None and operation.end > given_up):
+        if operation.completion is None or operation.end < grant.end or operation.completion.time >= until_ns:
             continue
-        saw_other = operation.f == "inspect" and operation.outcome == "ok" and operation.token != grant.token
-        refused = operation.outcome == "fail" and operation.error == "not-held" and operation.token == grant.token
-        if saw_other or (refused and operation.f in ("release", "renew")):
+        if given_up is not None and operation.end > given_up:
+            continue
+        if _shows_end(operation, grant):
             yield operation
+
+
+def _shows_end(operation: Operation, grant: Operation) -> bool:
+    assert grant.token is not None
+    token = operation.token
+    if operation.outcome == "ok" and token is not None:
+        return operation.f in PROOFS and token > grant.token
+    if operation.index < grant.end:
+        return False
+    saw_free = operation.f == "inspect" and operation.outcome == "ok"
+    return saw_free or (operation.error == "not-held" and token == grant.token)
 
 
 def _late(grant: Operation, shows: Sequence[Operation], lease_ns: int) -> tuple[Operation, float] | None:

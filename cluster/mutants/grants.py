@@ -1,15 +1,19 @@
-"""Mutants that grant, or answer, too early."""
+"""Mutants that grant too early, too often, or to nobody."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from cluster.node.commands import Granted
+from cluster.node.commands import Grant, Granted, Result
 from cluster.node.core import Core
+from cluster.node.locks import Hold, LockTable
 from cluster.node.members import Members
-from cluster.node.protocol import Answer
-from cluster.node.steward import Caller, Steward
+from cluster.node.protocol import Acquire, Answer, Confirmed, LockRequest, Session
+from cluster.node.raftlog import Entry
+from cluster.node.steward import Caller, Steward, Waiter
+
+#: The deadline of a waiter who is gone.
+NEVER = 1 << 62
 
 
 class EveryNodeGrants(Core):
@@ -28,7 +32,53 @@ class GrantBeforeCommit(Core):
             self._granted(now, caller, entry, Granted(self.projected.last_token))
 
 
-class ReadsWithoutQuorum(Core):
+class TwoGrantsInFlight(Core):
+    """An acquire is judged on the applied state, and a grant does not look at what it meets."""
+
+    class table_type(LockTable):  # noqa: N801
+        def grant(self, command: Grant) -> Result:
+            self.last_token = self.next_token()
+            self.held[command.key] = Hold(self.last_token, command.lease_ms)
+            return Granted(self.last_token)
+
     class steward_type(Steward):  # noqa: N801
-        def _read(self, caller: Caller, index: int, answer: Callable[[], Answer]) -> None:
-            self._answer(caller, answer())
+        def _acquire(self, now: int, caller: Caller, request: Acquire) -> None:
+            if self.table.holder(request.key) is None and request.key not in self._queues:
+                self._grant(now, request.key, request.lease_ms, caller)
+            else:
+                super()._acquire(now, caller, request)
+
+
+class BelievedUnconfirmed(Core):
+    """A grant is confirmed together with its announcement, whatever becomes of the acknowledgement."""
+
+    class steward_type(Steward):  # noqa: N801
+        def _granted(self, now: int, caller: Caller | None, entry: Entry, result: Result) -> None:
+            super()._granted(now, caller, entry, result)
+            if caller is not None and isinstance(result, Granted):
+                self._answer(caller, Confirmed(caller.id))
+
+
+class DeadWaiterBlocks(Core):
+    """A waiter whose client is gone stays where it is, and nobody behind it is served."""
+
+    class steward_type(Steward):  # noqa: N801
+        def _leave_queue(self, waiter: Waiter, answer: Answer | None) -> None:
+            if answer is None:
+                waiter.deadline = NEVER
+            else:
+                super()._leave_queue(waiter, answer)
+
+        def _serve_queue(self, now: int, key: str) -> None:
+            queue = self._queues.get(key)
+            if not queue or next(iter(queue.values())).deadline != NEVER:
+                super()._serve_queue(now, key)
+
+
+class ForwardedTwice(Core):
+    """A copy of a request is taken for another one."""
+
+    class steward_type(Steward):  # noqa: N801
+        def request(self, now: int, session: Session, request: LockRequest) -> None:
+            self._last_request.pop(session, None)
+            super().request(now, session, request)

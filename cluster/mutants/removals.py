@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.node.commands import Expire, Expired, Result
+from cluster.node.commands import Expire, Expired, Release, Result
 from cluster.node.core import Core
 from cluster.node.leases import Due, Leases
 from cluster.node.locks import LockTable
@@ -40,3 +40,13 @@ class NoGhostCleanUp(Core):
     class steward_type(Steward):  # noqa: N801
         def _clean_up(self, key: str, token: int, now: int) -> None:
             pass
+
+
+class CleansUpAnyHolder(Core):
+    """A grant that nobody believes in is released without a look at who holds the key by now."""
+
+    class steward_type(Steward):  # noqa: N801
+        def _clean_up(self, key: str, token: int, now: int) -> None:
+            self.counters["ghosts"] += 1
+            self._propose(Release(key))
+            self._serve_queue(now, key)

@@ -11,24 +11,33 @@ START_MAX_NS = 10**15
 class SimClock:
     """Runs at its own rate from its own start, and can be turned. Times are nanoseconds."""
 
-    __slots__ = ("_base", "_offset", "_rate", "_started_ahead")
+    __slots__ = ("_base", "_last", "_monotonic", "_offset", "_rate", "_started_ahead")
 
-    def __init__(self, start_ns: int) -> None:
+    def __init__(self, start_ns: int, *, monotonic: bool) -> None:
+        """One that is `monotonic` stands still where it would go back, until time has caught up."""
+        self._monotonic = monotonic
+        self._last = start_ns
         self._offset = start_ns  # what it is ahead of virtual time at `_base`
         self._base = 0
         self._rate = 1.0
         self._started_ahead = start_ns
 
     def read(self, now: int) -> int:
+        reading = self._raw(now)
+        if self._monotonic:
+            reading = self._last = max(reading, self._last)
+        return reading
+
+    def _raw(self, now: int) -> int:
         if self._rate == 1.0:
             return now + self._offset
         return self._base + self._offset + int((now - self._base) * self._rate)
 
     def moment(self, reading: int, now: int) -> int:
         """When it will say `reading`, if it isn't turned before; `now` if it has said so already."""
-        missing = reading - self.read(now)
-        if missing <= 0:
+        if reading <= self.read(now):
             return now
+        missing = reading - self._raw(now)
         if self._rate == 1.0:
             return now + missing
         return now + int(missing / self._rate) + 1
@@ -37,9 +46,9 @@ class SimClock:
         self._offset = self.read(now) + setting.step_ns - now
         self._base, self._rate = now, setting.rate
 
-    def make_true(self, now: int, *, keep_ahead: bool) -> None:
-        """Back to the true rate, and to its reading as if it had never been turned; with `keep_ahead` it never goes
-        back for that."""
+    def make_true(self, now: int) -> None:
+        """Back to the true rate, and to its reading as if it had never been turned; a monotonic one keeps what it is
+        ahead."""
         ahead = self.read(now) - now
-        self._offset = max(ahead, self._started_ahead) if keep_ahead else self._started_ahead
+        self._offset = max(ahead, self._started_ahead) if self._monotonic else self._started_ahead
         self._base, self._rate = now, 1.0

@@ -30,6 +30,9 @@ Ts = TypeVarTuple("Ts")
 
 NS = 1_000_000_000
 
+#: More events than this at one moment are a circle.
+AT_ONCE_MAX = 1_000_000
+
 #: Opens a connection to (host, port) for a protocol.
 Connector = Callable[[str, int, asyncio.Protocol], Awaitable[asyncio.Transport]]
 
@@ -115,6 +118,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._running, self._stopping = True, False
         asyncio._set_running_loop(self)
         ready, events = self._ready, self._events
+        at_once = 0
         try:
             while not self._stopping:
                 while ready:
@@ -127,7 +131,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     raise self._failure
                 if not events:
                     raise Stuck("nothing is left to happen, and somebody still waits")
-                self.now, _, callback, args = heapq.heappop(events)
+                when, _, callback, args = heapq.heappop(events)
+                if when > self.now:
+                    self.now, at_once = when, 0
+                elif (at_once := at_once + 1) > AT_ONCE_MAX:
+                    raise Stuck(f"time stands still at {self.now} ns: {callback} is called again and again")
                 callback(*args)
         finally:
             self._running = False

@@ -58,8 +58,8 @@ class SimNode:
         self._core_type, self._fsync, self._snapshot_every = core_type, fsync, snapshot_every
         draws = stream(seed, "node", id)
         self._clocks = {
-            Clock.LEASE: SimClock(draws.randrange(START_MAX_NS)),
-            Clock.WALL: SimClock(WALL_START_NS + draws.randrange(-MS, MS)),
+            Clock.LEASE: SimClock(draws.randrange(START_MAX_NS), monotonic=True),
+            Clock.WALL: SimClock(WALL_START_NS + draws.randrange(-MS, MS), monotonic=False),
         }
         self._lease = self._clocks[Clock.LEASE]
         self._disk_draws = stream(seed, "disk", id)
@@ -323,7 +323,7 @@ class SimNode:
         self._clock_turned()
 
     def true_clock(self, clock: Clock) -> None:
-        self._clocks[clock].make_true(self._loop.now, keep_ahead=clock is Clock.LEASE)
+        self._clocks[clock].make_true(self._loop.now)
         self._clock_turned()
 
     def _clock_turned(self) -> None:
