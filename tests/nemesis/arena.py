@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cluster.places.base import Link
+from cluster.places.base import Capability, Link
 from cluster.places.local import LocalPlace
 from cluster.readiness import await_ready
 from cluster.systems.base import System
+from nemesis.clocks import EXACT, ClockBound
 from nemesis.conductor import Nemesis
+from nemesis.family import Family
+from nemesis.kinds import Value
 from nemesis.ledger import Ledger
 from nemesis.schedule import plan
-from nemesis.spec import FaultSpec
+from nemesis.spec import FaultSpec, Moment
 from tests.cluster.standin import Standin
 
 MS = 1_000_000
@@ -32,9 +35,12 @@ def fault(
     at: int = 0,
     lasts: int = 600,
     cuts: tuple[tuple[str, str], ...] | None = None,
+    when: Moment | None = None,
+    **options: Value,
 ) -> FaultSpec:
     """`at` and `lasts` in milliseconds."""
-    return FaultSpec(kind, target, shape, at_ns=at * MS, for_ns=lasts * MS, cuts=cuts)
+    given = tuple(sorted(options.items()))
+    return FaultSpec(kind, target, shape, at_ns=at * MS, for_ns=lasts * MS, cuts=cuts, options=given, when=when)
 
 
 @dataclass
@@ -49,7 +55,14 @@ class Arena:
         assert (process, type) == ("nemesis", "info")
         self.events.append({"f": f, **json.loads(json.dumps(value))})
 
-    def nemesis(self, specs: Sequence[FaultSpec], seed: int = 1) -> Nemesis:
+    def nemesis(
+        self,
+        specs: Sequence[FaultSpec],
+        seed: int = 1,
+        *,
+        families: Sequence[Family] = (),
+        clock_bound: ClockBound = EXACT,
+    ) -> Nemesis:
         return Nemesis(
             self.place,
             plan(specs, seed, LIMIT_NS),
@@ -57,6 +70,8 @@ class Arena:
             ledger=Ledger(self.folder / "ledger.jsonl"),
             clock=time.monotonic_ns,
             time_limit_ns=LIMIT_NS,
+            families=families,
+            clock_bound=clock_bound,
         )
 
     def actions(self, fault: str) -> list[str]:
@@ -93,8 +108,11 @@ class Arena:
         return {Link(a, b) for a in self.place.nodes for b in self.place.nodes if a != b}
 
 
-async def open_arena(folder: Path, nodes: Sequence[str], system: System | None = None) -> Arena:
+async def open_arena(
+    folder: Path, nodes: Sequence[str], system: System | None = None, equipment: Collection[Capability] = ()
+) -> Arena:
     place = LocalPlace(system or Standin(), nodes, folder)
+    place.equip(equipment)
     await place.start()
     readiness = await await_ready(place, nodes, 20)
     if not readiness.complete:

@@ -97,3 +97,24 @@ async def test_counters_of_the_log_are_shared_and_others_add_up(arena: Arena) ->
     assert monitor.totals() == {"elections": 4, "expiries": 2, "ghosts": 3, "grants": 12}
     monitor.record_counters()
     assert arena.events[-1] == {"f": "counters"} | monitor.totals()
+
+
+async def test_clocks_are_compared_with_ours_through_the_run(arena: Arena) -> None:
+    def say(ahead_ms: float) -> None:
+        now = time.monotonic_ns()
+        arena.lead("n1", 1, n1={"lease_ns": now + int(ahead_ms * 1e6)}, n2={"wall_ns": now})
+
+    monitor = Monitor(arena.place, record=arena.record)
+    say(500)
+    await monitor.ask_once()
+    running = asyncio.create_task(monitor.run())
+    deadline = time.monotonic() + 5
+    while not (samples := [event for event in arena.events if event["f"] == "clocks"]):
+        say(2500)
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    running.cancel()
+    (first, *_) = samples
+    assert first["lease_ms"]["n1"] == pytest.approx(2000, abs=200), "what counts is the change"
+    assert set(first["lease_ms"]) == {"n1"}
+    assert set(first["wall_ms"]) == {"n2"}

@@ -267,7 +267,7 @@ async def test_an_unexpected_error_while_connecting_is_the_harness_fault(tmp_pat
 async def test_a_function_that_no_client_has_is_the_harness_fault(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path)
     with pytest.raises(HarnessError, match="no client can do 'dance'"):
-        await cluster.interpreter(1).run(Repeat(lambda thread, _: Op(thread, "dance")))
+        await cluster.interpreter(1).run(Repeat(lambda _thread, _: Op(thread, "dance")))
 
 
 class Stuck:
@@ -315,7 +315,7 @@ async def test_calls_to_the_resource_need_no_connection(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path)
     cluster.down = {"n1", "n2"}
     interpreter = cluster.interpreter(2, calls={"write": write})
-    await interpreter.run(limit(4, Repeat(lambda thread, _: Op(thread, "write", "a"))))
+    await interpreter.run(limit(4, Repeat(lambda _thread, _: Op(thread, "write", "a"))))
     assert cluster.attempts == []
     assert [event.error for event in cluster.events if event.type == "fail"] == ["a is stale"] * 4
 
@@ -327,3 +327,66 @@ async def test_the_loop_sleeps_while_there_is_nothing_to_do(tmp_path: Path) -> N
     await cluster.interpreter(10).run(time_limit(S, delay(100 * MS, endless())))
     assert len(invokes(cluster.events)) == 10
     assert time.process_time() - began < 0.3
+
+
+async def test_a_frozen_client_begins_nothing_and_learns_nothing_until_it_is_thawed(tmp_path: Path) -> None:
+    async def behave(client: FakeClient, f: str) -> Outcome:
+        await asyncio.sleep(0.02)
+        return await at_once(client, f)
+
+    cluster = FakeCluster(tmp_path, behave)
+    interpreter = cluster.interpreter(2)
+    running = asyncio.create_task(interpreter.run(time_limit(2 * S, endless())))
+    await asyncio.sleep(0.1)
+    interpreter.freeze([0])
+    await asyncio.sleep(0.05)
+    before = [event for event in cluster.events if event.process == 0]
+    assert before[-1].type == "invoke", "its call has come back, and it does not know"
+    await asyncio.sleep(0.3)
+    assert [event for event in cluster.events if event.process == 0] == before
+    assert len([event for event in cluster.events if event.process == 1]) > len(before), "the other one goes on"
+    interpreter.thaw([0])
+    await asyncio.sleep(0.1)
+    after = [event for event in cluster.events if event.process == 0]
+    assert after[len(before)].type == "ok"
+    assert after[len(before)].time - before[-1].time > 300 * MS
+    assert len(after) > len(before) + 2
+    interpreter.stop()
+    await running
+    well_formed(cluster.events)
+
+
+async def test_all_frozen_clients_wake_up_again(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    interpreter = cluster.interpreter(2)
+    interpreter.freeze([0, 1])
+    running = asyncio.create_task(interpreter.run(limit(10, endless())))
+    await asyncio.sleep(0.1)
+    assert cluster.events == []
+    interpreter.thaw([0, 1])
+    await asyncio.wait_for(running, 2)
+    assert len(invokes(cluster.events)) == 10
+
+
+async def test_a_run_that_ends_while_a_client_is_frozen_gives_its_call_up(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    interpreter = cluster.interpreter(2, drain_s=0.2)
+    running = asyncio.create_task(interpreter.run(endless()))
+    await asyncio.sleep(0.05)
+    interpreter.freeze([1])
+    await asyncio.sleep(0.05)
+    interpreter.stop()
+    await running
+    interpreter.thaw([0, 1])
+    await interpreter.close()
+    well_formed(cluster.events)
+
+
+async def test_who_holds_a_lock_is_known_from_grant_to_release(tmp_path: Path) -> None:
+    cluster = FakeCluster(tmp_path)
+    interpreter = cluster.interpreter(2)
+    acquire = {"lease_ms": 1000, "wait_ms": 0}
+    await interpreter.run(limit(1, Repeat(lambda _thread, _: Op(0, "acquire", "k", acquire))))
+    assert set(interpreter.holding()) == {0}
+    await interpreter.run(limit(1, Repeat(lambda _thread, _: Op(0, "release", "k", {"token": 1}))))
+    assert not interpreter.holding()
