@@ -267,7 +267,7 @@ async def test_an_unexpected_error_while_connecting_is_the_harness_fault(tmp_pat
 async def test_a_function_that_no_client_has_is_the_harness_fault(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path)
     with pytest.raises(HarnessError, match="no client can do 'dance'"):
-        await cluster.interpreter(1).run(Repeat(lambda _thread, _: Op(thread, "dance")))
+        await cluster.interpreter(1).run(Repeat(lambda thread, _: Op(thread, "dance")))
 
 
 class Stuck:
@@ -315,7 +315,7 @@ async def test_calls_to_the_resource_need_no_connection(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path)
     cluster.down = {"n1", "n2"}
     interpreter = cluster.interpreter(2, calls={"write": write})
-    await interpreter.run(limit(4, Repeat(lambda _thread, _: Op(thread, "write", "a"))))
+    await interpreter.run(limit(4, Repeat(lambda thread, _: Op(thread, "write", "a"))))
     assert cluster.attempts == []
     assert [event.error for event in cluster.events if event.type == "fail"] == ["a is stale"] * 4
 
