@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from cluster.places.ownership import Harness
+from fencepost import version
 
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 
@@ -142,26 +142,15 @@ def write_text(path: Path, text: str) -> None:
 def versions(system: str, system_version: str, place: str) -> dict[str, Any]:
     """What took part in a run, for its versions.json; `harness` is this process."""
     return {
-        "fencepost": own_version(),
+        "fencepost": version.own(),
         "harness": str(Harness.this()),
         "place": place,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "system": {"name": system, "version": system_version},
-        "libraries": {name: _version(name) for name in _LIBRARIES},
+        "libraries": {name: version.of(name) for name in _LIBRARIES},
         "argv": sys.argv,
     }
-
-
-def own_version() -> str:
-    return _version("fencepost") or "unknown"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 @contextlib.contextmanager

@@ -158,3 +158,44 @@ def test_help_and_version_are_0_and_help_tells_the_exit_codes() -> None:
         result = fencepost(*command, "--help")
         assert result.returncode == 0
         assert "254" in result.stdout
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+module = sys.argv[1]
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from fencepost.cli import main
+sys.argv = ["fencepost", "run", "none.yaml"]
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["fencepost.commands", "typer", "rich.console", "fencepost.runner", "yaml"])
+def test_ctrl_c_while_something_is_loaded_is_quiet(module: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, module]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert result.returncode == 255
+    assert result.stderr == "fencepost: interrupted\n"
+
+
+def test_what_only_prints_a_line_loads_no_more_than_that_needs() -> None:
+    loaded = "import sys; from fencepost import cli\ntry: cli.main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    for argument in ("--version", "--help"):
+        command = [sys.executable, "-c", loaded, argument]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert not {"yaml", "checker", "cluster.places", "docker", "jinja2"} & set(result.stderr.split())
+
+
+def test_each_of_several_mistakes_is_told_in_the_same_way(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("time_limit: soon\nworkload: {kind: mutex, clients: two}\n")
+    result = fencepost("run", "bad.yaml", cwd=tmp_path)
+    lines = result.stderr.splitlines()
+    assert len(lines) > 2
+    assert all(line.startswith(("bad.yaml:1: time_limit: ", "bad.yaml:2: workload.")) for line in lines), lines

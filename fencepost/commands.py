@@ -1,0 +1,328 @@
+"""The commands of `fencepost`, as typer reads them from signatures.
+
+Commands end by raising `Finished`, so that whatever else comes out of typer (its own code for wrong arguments is 2,
+which here means "unknown") can be told apart by `fencepost.cli`. What a command needs is loaded by itself: loading all
+of it takes longer than most commands do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from fencepost.exits import Exit, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fencepost import upkeep
+    from fencepost.outcome import Outcome
+    from fencepost.suite_file import SuiteEntry
+
+EPILOG = (
+    "Exit codes: 0 valid · 1 a claim was violated · 2 unknown · 3 coverage too low · 254 bad arguments or a bad file · "
+    "255 the harness failed."
+)
+
+#: What tells `git bisect run` that a commit can't be tested.
+BISECT_SKIP = 125
+
+#: Columns of what is printed into a file or a pipe.
+LOG_WIDTH = 120
+
+app = typer.Typer(
+    name="fencepost",
+    help="A chaos testbed and linearizability checker for lock services.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+StoreOption = Annotated[Path, typer.Option("--store", metavar="DIR", help="Where the folders of runs go.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+
+
+class Finished(Exception):
+    """A command is done; what it exits with."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _version(value: bool) -> None:
+    if value:
+        from fencepost import version
+
+        print(f"fencepost {version.own()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog=EPILOG)
+def run(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")],
+    place: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of the file's place.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the file's seed.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Instead of the file's number of nodes.")] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", metavar="DURATION", help="Instead of the file's, such as 30s.")
+    ] = None,
+    folder: StoreOption = Path("store"),
+    as_json: JsonOption = False,
+) -> None:
+    """Run one scenario and give a verdict.
+
+    The exit code follows the verdict alone: a scenario that expects a violation exits with 1 when it shows one. (In a
+    suite it counts as passed.) Ctrl-C ends the load early: faults are healed and what was recorded is analysed; a
+    second one heals and leaves at once.
+    """
+    from fencepost import runner
+
+    plan = runner.load(scenario, place=place, seed=seed, nodes=nodes, time_limit=time_limit)
+    outcome = runner.run(plan, folder, _console(as_json))
+    if as_json:
+        _print_json(outcome.to_dict())
+    raise Finished(outcome.exit)
+
+
+@app.command(epilog=EPILOG)
+def check(
+    history: Annotated[Path, typer.Argument(metavar="HISTORY", help="A history (JSON Lines), or the folder of a run.")],
+    claims: Annotated[
+        str | None,
+        typer.Option(metavar="CLAIM,...", help="The claims to check; without it, those that need only clients."),
+    ] = None,
+    clock_error: Annotated[
+        str | None,
+        typer.Option(
+            "--clock-error", metavar="SHARE", help="Declared error of the lease clocks, such as 1% (default 0)."
+        ),
+    ] = None,
+    tokens_span_keys: Annotated[
+        bool, typer.Option("--tokens-span-keys", help="The service promises tokens that increase over all keys.")
+    ] = False,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report (HTML) there.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a recorded history.
+
+    Given the folder of a run, its scenario says which claims, which clock error and which coverage.
+    """
+    from fencepost import analysis, checking, tables
+
+    console = _console(as_json)
+    names = None if claims is None else [name.strip() for name in claims.split(",") if name.strip()]
+    request = checking.request(history, names, clock_error, tokens_span_keys)
+    results, events = checking.check(request)
+    console.print(tables.results_table(results, dict(request.options.coverage)), soft_wrap=True)
+    console.print(tables.verdict_line(results), soft_wrap=True)
+    if report is not None:
+        warning = analysis.write_report(report, events, results.to_dict(), checking.about(request))
+        if warning is not None:
+            raise UserError(f"{report}: {warning}")
+        console.print(f"report      {report}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        _print_json(results.to_dict())
+    raise Finished(Exit(results.exit_code))
+
+
+@app.command(epilog=EPILOG)
+def suite(
+    scenarios: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE|FOLDER...", help="Scenario files, suite files, folders of scenario files."),
+    ],
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the summary as JUnit XML.")] = None,
+    summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the summary as JSON.")] = None,
+    folder: StoreOption = Path("store"),
+    as_json: JsonOption = False,
+) -> None:
+    """Run many scenarios, one after another.
+
+    A run passes when it ends as its scenario expects; one that expects a violation passes by showing it. Of all runs
+    the worst gives the exit code: a violation (1) dominates, then a failed harness (255), a bad scenario file (254),
+    no verdict or an expected violation that did not show (2), too little coverage (3). In JUnit, violations, missed
+    expectations and too little coverage are failures, told apart by their type; a missing verdict, a failed harness
+    and a bad file are errors.
+    """
+    from fencepost import junit as junit_xml
+    from fencepost import runner, store, tables
+    from fencepost import suite as suites
+
+    console = _console(as_json)
+    for path in filter(None, (junit, summary)):
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"{path}: there is no folder {path.parent} to write it into")
+    planned = suites.collect(scenarios)
+    started = itertools.count(1)
+
+    def run_one(one: SuiteEntry) -> Outcome:
+        console.rule(f"{next(started)} of {len(planned)}: {one.file}", style="dim")
+        return runner.run(one.load(), folder, console)
+
+    result = suites.run(suites.title(scenarios), planned, run_one)
+    console.print(tables.summary_table(result), soft_wrap=True)
+    if junit is not None:
+        _write(junit, lambda path: junit_xml.write(path, result))
+    if summary is not None:
+        _write(summary, lambda path: store.write_json(path, result.to_dict()))
+    if as_json:
+        _print_json(result.to_dict())
+    raise Finished(result.exit)
+
+
+def _write(path: Path, write: Callable[[Path], None]) -> None:
+    try:
+        write(path)
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be written: {problem.strerror or problem}") from problem
+
+
+@app.command(epilog=EPILOG)
+def repro(
+    scenario: Annotated[Path, typer.Argument(metavar="FILE", help="A run's repro.yaml, or any scenario file.")],
+    times: Annotated[int, typer.Option(min=1, help="Run it so many times and print how often it was violated.")] = 1,
+    bisect: Annotated[
+        bool,
+        typer.Option(
+            "--bisect",
+            help="Exit as `git bisect run` wants it: 1 if a claim was violated, 0 if not, 125 if nobody knows.",
+        ),
+    ] = False,
+    folder: StoreOption = Path("store"),
+    as_json: JsonOption = False,
+) -> None:
+    """Run a repro.yaml, or a bug report's YAML, again.
+
+    Exits as `run` does; of many runs the worst counts, so one violation is enough for 1. Because 2 and 3 would count
+    as bad in a bisection, and 254 and 255 end it, `--bisect` makes them 125, "cannot be tested".
+    """
+    from fencepost import runner
+    from fencepost.repetition import Repetition
+
+    console = _console(as_json)
+    plan = runner.load(scenario)
+    outcomes: list[Outcome] = []
+    for number in range(times):
+        if times > 1:
+            console.rule(f"{number + 1} of {times}", style="dim")
+        outcomes.append(runner.run(plan, folder, console))
+        if outcomes[-1].interrupted is not None:
+            break
+    result = Repetition(times, tuple(outcomes))
+    if times > 1:
+        console.print(f"rate        {result.words()}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        _print_json(result.to_dict())
+    if bisect and result.exit not in (Exit.VALID, Exit.VIOLATED):
+        raise Finished(BISECT_SKIP)
+    raise Finished(result.exit)
+
+
+image_app = typer.Typer(help="The image that nodes run from in Docker.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(image_app, name="image")
+
+
+@image_app.command("build", epilog=EPILOG)
+def build_image(
+    from_packages: Annotated[
+        bool,
+        typer.Option(
+            "--base-from-packages", help="Make the base from Debian packages, without a registry; needs mmdebstrap."
+        ),
+    ] = False,
+) -> None:
+    """Build the image, unless the engine has it already.
+
+    `run --place docker` does so by itself when it is missing. The base is an official Python image; where that can't be
+    pulled, one from Debian packages, and a line says so.
+    """
+    from cluster.image import build
+    from cluster.places import docker_engine
+
+    client = docker_engine.connect()
+    image = build.build(client, print, from_packages=True) if from_packages else build.ensure(client, print)
+    print(f"the image is {image}")
+    raise Finished(Exit.VALID)
+
+
+@app.command(epilog=EPILOG)
+def heal(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="The run's folder.")] = Path("store/latest"),
+    as_json: JsonOption = False,
+) -> None:
+    """Undo what a run left whose harness was killed.
+
+    Its faults, containers, networks and processes: whatever bears the run's mark is removed, logs are collected, and
+    the ledger is closed. A harness that lives heals by itself.
+    """
+    from fencepost import upkeep
+
+    _finish_upkeep(upkeep.heal(folder, _lines(as_json)), as_json)
+
+
+@app.command(epilog=EPILOG)
+def clean(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what is in use, and what other machines' runs made.")
+    ] = False,
+    images: Annotated[bool, typer.Option("--images", help="Also images of older versions.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what any runs left whose harness was killed."""
+    from fencepost import upkeep
+
+    _finish_upkeep(upkeep.clean(_lines(as_json), everything=everything, images=images), as_json)
+
+
+@app.command(epilog=EPILOG)
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what this machine can do, and what would enable the rest.
+
+    Exits with 0 whatever is missing: what a run needs and can't have is said before it starts.
+    """
+    from fencepost import doctor as doctors
+
+    report = doctors.examine()
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        report.print_on(_console(as_json))
+    raise Finished(Exit.VALID)
+
+
+def _finish_upkeep(report: upkeep.Report, as_json: bool) -> NoReturn:
+    if as_json:
+        _print_json(report.to_dict())
+    raise Finished(report.exit)
+
+
+def _lines(as_json: bool) -> Callable[[str], None]:
+    console = _console(as_json)
+    return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _console(as_json: bool) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=as_json)
+    # A log has no width of its own.
+    return console if console.is_terminal else Console(stderr=as_json, width=LOG_WIDTH)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    print(json.dumps(document, indent=2))
