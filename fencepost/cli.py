@@ -40,8 +40,7 @@ def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001
 
 
 def _exit_code(app: Callable[[], object]) -> int:
-    from fencepost.commands import Finished
-    from fencepost.exits import Exit
+    from fencepost.exits import Exit, Finished
 
     try:
         app()

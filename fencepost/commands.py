@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from fencepost.exits import Exit, UserError
+from fencepost.exits import Exit, Finished, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,14 +47,6 @@ app = typer.Typer(
 
 StoreOption = Annotated[Path, typer.Option("--store", metavar="DIR", help="Where the folders of runs go.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-
-
-class Finished(Exception):
-    """A command is done; what it exits with."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 def _version(value: bool) -> None:

@@ -29,3 +29,11 @@ def worst(codes: Iterable[Exit]) -> Exit:
 
 class UserError(Exception):
     """Something that the user can put right; the message says what is wrong, and where."""
+
+
+class Finished(Exception):
+    """A command is done; what it exits with."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
