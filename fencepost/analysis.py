@@ -60,7 +60,7 @@ def about(outcome: Outcome) -> report.About:
     }
     notices = []
     if outcome.failure is not None:
-        notices.append(f"The harness failed, so this run has no verdict: {outcome.failure}")
+        notices.append(f"The harness failed, so all this is only about what was recorded: {outcome.failure}")
     if outcome.interrupted is not None:
         notices.append(f"{outcome.interrupted} ended this run early: the verdict is on what was recorded until then.")
     if outcome.results is not None:

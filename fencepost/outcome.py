@@ -45,6 +45,13 @@ class Outcome:
         return Exit(self.results.exit_code)
 
     @property
+    def verdict(self) -> Verdict:
+        """The checker's, unless the harness failed: then the run was not what it was meant to be, and only a violation
+        that it recorded stands."""
+        found = Verdict.UNKNOWN if self.results is None else self.results.verdict
+        return Verdict.UNKNOWN if self.failure is not None and found is Verdict.VALID else found
+
+    @property
     def expected(self) -> bool:
         """Whether the run ended as the scenario says that it must."""
         return self.failure is None and self.results is not None and self.scenario.expect.met_by(self.results)
@@ -66,6 +73,7 @@ class Outcome:
         results = NOTHING_CHECKED if self.results is None else self.results.to_dict()
         return {
             **results,
+            "verdict": str(self.verdict),
             "run": {
                 "scenario": self.scenario.name,
                 "seed": self.scenario.seed,

@@ -93,7 +93,7 @@ def _run(scenario: Scenario, folder: RunFolder, console: Console) -> Outcome:
             return replace(outcome, failure=f"{end.failure}; {problem}" if end.failure else str(problem))
         outcome = replace(outcome, results=results)
         progress.enter("drawing")
-        warning = analysis.write_report(folder.report, history.events, results.to_dict(), analysis.about(outcome))
+        warning = analysis.write_report(folder.report, history.events, outcome.to_dict(), analysis.about(outcome))
     if warning is not None:
         console.print(Text(f"warning     {warning}; more in {folder.log}", style="yellow"), soft_wrap=True)
     return outcome

@@ -77,12 +77,22 @@ def verdict_line(results: Results) -> Text:
     return line
 
 
+def _failed_line(results: Results) -> Text:
+    """In place of a verdict that would be taken for one on the whole run."""
+    line = Text("verdict     ", style="dim")
+    line.append("HARNESS FAILED", style="bold magenta")
+    recorded = f"{results.verdict}: violated {', '.join(results.violated)}" if results.violated else results.verdict
+    line.append(f" (what was recorded: {recorded})")
+    return line
+
+
 def outcome_table(outcome: Outcome) -> RenderableType:
     """The whole end of a run."""
     parts: list[RenderableType] = [Text()]
     results = outcome.results
     if results is not None:
-        parts += [results_table(results, dict(outcome.scenario.coverage)), Text(), verdict_line(results)]
+        line = verdict_line(results) if outcome.failure is None else _failed_line(results)
+        parts += [results_table(results, dict(outcome.scenario.coverage)), Text(), line]
     if outcome.scenario.expect.invalid:
         expected = ", ".join(outcome.scenario.expect.invalid)
         parts.append(_row("expected", f"a violation of {expected}: {'met' if outcome.expected else 'NOT met'}"))

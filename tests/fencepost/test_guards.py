@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from fencepost import analysis, report
+from checker.verdict import Verdict
+from fencepost import analysis, report, tables
 from tests.fencepost.outcomes import outcome, results
 from tests.fencepost.synthetic import chaos
 
@@ -57,3 +60,26 @@ def test_the_page_of_a_run_says_that_it_was_interrupted_or_that_the_harness_fail
         assert end.results is not None
         assert analysis.write_report(path, chaos(operations=9), end.results.to_dict(), analysis.about(end)) is None
         assert words in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "verdict", "words"),
+    [
+        (Verdict.VALID, "unknown", "HARNESS FAILED (what was recorded: valid)"),
+        (Verdict.UNKNOWN, "unknown", "HARNESS FAILED (what was recorded: unknown)"),
+        (Verdict.INVALID, "invalid", "HARNESS FAILED (what was recorded: invalid: violated fencing)"),
+    ],
+)
+def test_a_run_whose_harness_failed_is_never_valid(recorded: Verdict, verdict: str, words: str, tmp_path: Path) -> None:
+    end = outcome(results(recorded), failure="no port is free")
+    document = end.to_dict()
+    assert document["verdict"] == verdict
+    assert document["run"]["failure"] == "no port is free"
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(tables.outcome_table(end))
+    printed = console.export_text()
+    assert words in printed
+    assert "VALID" not in printed
+    path = tmp_path / "report.html"
+    assert analysis.write_report(path, chaos(operations=9), document, analysis.about(end)) is None
+    assert f"<title>{verdict}" in path.read_text()
