@@ -65,14 +65,22 @@ class History:
 
 def read(path: str | os.PathLike[str]) -> History:
     """Read and validate a history file. Raises HistoryError, with the file and the line that is to blame."""
+    with paused_collector():
+        events, warnings = read_events(path)
+        try:
+            return History.of(events, warnings)
+        except HistoryError as error:
+            raise HistoryError(error.problem, line=error.line, path=str(path)) from None
+
+
+def read_events(path: str | os.PathLike[str]) -> tuple[list[Event], list[str]]:
+    """The events of a file, each by itself well-formed, and what was odd. Raises HistoryError."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise HistoryError(f"cannot be read: {error.strerror or error}", path=str(path)) from None
     try:
-        with paused_collector():
-            events, warnings = _decode(data)
-            return History.of(events, warnings)
+        return _decode(data)
     except HistoryError as error:
         raise HistoryError(error.problem, line=error.line, path=str(path)) from None
 

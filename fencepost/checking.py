@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import checker
 from checker.history import Event
 from cluster import systems
 from cluster.registry import UnknownName
-from fencepost import analysis, evidence, quantities, report
+from fencepost import analysis, evidence, foreign, quantities, report
 from fencepost.exits import UserError
 from fencepost.scenario import Scenario, ScenarioError, load
 from fencepost.store import RunFolder
@@ -24,9 +24,18 @@ class Request:
     claims: Sequence[str]
     options: checker.Options
     scenario: Scenario | None = None
+    reading: foreign.Reading = field(default_factory=foreign.Reading)
+    engine: checker.Engine = checker.Engine.AUTO
 
 
-def request(path: Path, claims: Sequence[str] | None, clock_error: str | None, tokens_span_keys: bool) -> Request:
+def request(
+    path: Path,
+    claims: Sequence[str] | None,
+    clock_error: str | None,
+    tokens_span_keys: bool,
+    reading: foreign.Reading | None = None,
+    engine: checker.Engine = checker.Engine.AUTO,
+) -> Request:
     """Raises UserError, OptionsError for claims that do not exist."""
     if claims is not None and not claims:
         raise UserError(f"--claims names none; there are {', '.join(checker.CLAIMS)}")
@@ -38,16 +47,17 @@ def request(path: Path, claims: Sequence[str] | None, clock_error: str | None, t
                 f"{path}: a folder without {folder.history.name}; a history or the folder of a run is needed"
             )
         path, scenario = folder.history, _scenario_of(folder)
+    reading = reading or foreign.Reading()
     share = None if clock_error is None else _share(clock_error)
     if scenario is None:
         options = checker.Options(clock_error=share or 0.0, tokens_span_keys=tokens_span_keys)
-        return Request(path, claims or checker.DEFAULT_CLAIMS, options)
+        return Request(path, claims or checker.DEFAULT_CLAIMS, options, None, reading, engine)
     spans = tokens_span_keys or spans_keys(scenario)
     found = evidence.read(path.parent)
     options = analysis.options(scenario, spans, found)
     if share is not None:
         options = replace(options, clock_error=share)
-    return Request(path, claims or analysis.claims(scenario, found), options, scenario)
+    return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, engine)
 
 
 def _scenario_of(folder: RunFolder) -> Scenario | None:
@@ -82,8 +92,15 @@ def _share(text: str) -> float:
             raise UserError(f"--clock-error: found {text!r}; expected {quantities.A_SHARE}") from None
 
 
-def check(request: Request) -> tuple[checker.Results, Sequence[Event]]:
-    """The verdict, and the events that it is about. Raises HistoryError, OptionsError."""
+def check(request: Request, events_wanted: bool = True) -> tuple[checker.Results, Sequence[Event]]:
+    """The verdict, and the events that it is about; none if they are not wanted, which saves most of the time.
+
+    Raises HistoryError, OptionsError, UserError.
+    """
+    if foreign.is_foreign(request.path, request.reading):
+        return foreign.check(request.path, request.reading, request.claims, request.options)
+    if not events_wanted:
+        return checker.check_file(request.path, request.claims, request.options, request.engine), ()
     history = checker.read(request.path)
     return checker.check(history, request.claims, request.options), history.events
 

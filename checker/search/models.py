@@ -280,6 +280,22 @@ class FifoQueue(Model):
             yield state[1:]
 
 
+class KeyValue(Model):
+    """`put v`, `append v`, `get` -> the whole text, of one key; it starts empty."""
+
+    initial = ""
+    functions = frozenset({"get", "put", "append"})
+    anonymous = True
+
+    def step(self, state: str, call: Call) -> Iterator[Hashable]:
+        if call.f == "put":
+            yield str(call.value)
+        elif call.f == "append":
+            yield state + str(call.value)
+        elif _unknown(call) or (call.result or "") == state:
+            yield state
+
+
 class Set(Model):
     """`add v`, `remove v`, `read` -> all values."""
 
@@ -310,6 +326,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     "read-write-lock": ReadWriteLock,
     "fifo-queue": FifoQueue,
     "set": Set,
+    "key-value": KeyValue,
 }
 
 

@@ -27,6 +27,7 @@ VOCABULARY: dict[str, list[tuple[str, list[Any], list[Any]]]] = {
     "semaphore": [("acquire", [None, 2], [None]), ("release", [None, 2], [None])],
     "read-write-lock": [(f, [None], [None]) for f in ("read-lock", "read-unlock", "write-lock", "write-unlock")],
     "fifo-queue": [("enqueue", [1, 2, 3], [None]), ("dequeue", [None], [1, 2, 3, None])],
+    "key-value": [("put", ["a"], [None]), ("append", ["b"], [None]), ("get", [None], ["", "a", "ab", "b"])],
     "set": [("add", [1, 2], [None]), ("remove", [1], [None]), ("read", [None], [[], [1], [2], [1, 2]])],
 }
 
