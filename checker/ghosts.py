@@ -2,7 +2,8 @@
 
 The runner's last phase, "final", takes each key once more, with the patience to outlast any lease and a bound on top. A
 lock that nobody can have even then is held by nobody: a grant whose client never learned of it, or one that never ends.
-A history without that phase leaves the claim unknown, and so does a key of which no acquire was answered.
+A history without that phase leaves the claim unknown, and so does a key that was not taken in it, or of which no
+acquire was answered.
 """
 
 from __future__ import annotations
@@ -16,23 +17,39 @@ CLAIM = "ghosts"
 #: Refusals that say that somebody else had the lock all the while.
 REFUSALS = ("held", "timeout")
 
+#: Keys that a finding names; a long run has thousands.
+KEYS_NAMED_MAX = 5
+
 
 def check(history: History, narrator: Narrator) -> ClaimResult:
     start = _final_phase(history)
     if start is None:
-        message = "the history has no final phase, in which every key is taken once more"
-        return ClaimResult(Verdict.UNKNOWN, (Finding(CLAIM, Verdict.UNKNOWN, message, data={"kind": "no-phase"}),))
+        return _unknown("the history has no final phase, in which every key is taken once more", "no-phase")
     findings: list[Finding] = []
-    keys = 0
+    keys = not_had = 0
+    untried: list[str] = []
     for key, operations in history.by_key.items():
         acquires = [operation for operation in operations if operation.f == "acquire" and operation.index > start]
         if not acquires:
+            untried.append(repr(key))
             continue
         keys += 1
         if not any(operation.outcome == "ok" for operation in acquires):
+            not_had += 1
             findings.append(_finding(key, acquires[-1], narrator))
+    if not history.by_key:
+        return _unknown("no key was ever used, so none shows whether it could be had in the end", "no-key")
+    if untried:
+        named = ", ".join(untried[:KEYS_NAMED_MAX]) + (", ..." if len(untried) > KEYS_NAMED_MAX else "")
+        message = f"not taken in the final phase: {named} ({len(untried)} of {len(history.by_key)} keys)"
+        findings.append(Finding(CLAIM, Verdict.UNKNOWN, message, data={"kind": "untried", "keys": len(untried)}))
+    findings.sort(key=lambda finding: finding.verdict is not Verdict.INVALID)  # before some are left out
     verdict = Verdict.worst([Verdict.VALID, *(finding.verdict for finding in findings)])
-    return ClaimResult(verdict, tuple(findings[:FINDINGS_MAX]), {"keys": keys, "not_had": len(findings)})
+    return ClaimResult(verdict, tuple(findings[:FINDINGS_MAX]), {"keys": keys, "not_had": not_had})
+
+
+def _unknown(message: str, kind: str) -> ClaimResult:
+    return ClaimResult(Verdict.UNKNOWN, (Finding(CLAIM, Verdict.UNKNOWN, message, data={"kind": kind}),))
 
 
 def _final_phase(history: History) -> int | None:

@@ -329,6 +329,42 @@ class TestRecovery:
         assert word is None or word in result.findings[0].message
 
 
+class TestGhosts:
+    MAIN = """
+        1 acquire a lease_ms=100
+        1 ok 1
+        2 inspect b
+        2 ok null
+        """
+    FINAL = 'nemesis phase {"name": "final"}\n'
+
+    @pytest.mark.parametrize(
+        ("final", "verdict", "word"),
+        [
+            ("3 acquire a\n3 ok 2\n4 acquire b\n4 ok 3", Verdict.VALID, None),
+            ("3 acquire a\n3 fail held\n3 acquire a\n3 ok 2\n4 acquire b\n4 ok 3", Verdict.VALID, None),
+            ("3 acquire a\n3 fail timeout\n4 acquire b\n4 ok 3", Verdict.INVALID, "key 'a': held by nobody"),
+            ("3 acquire a\n3 info\n4 acquire b\n4 ok 3", Verdict.UNKNOWN, "whether it could be had"),
+            ("4 acquire b\n4 ok 3", Verdict.UNKNOWN, "not taken in the final phase: 'a' (1 of 2 keys)"),
+            ("", Verdict.UNKNOWN, "not taken in the final phase: 'a', 'b' (2 of 2 keys)"),
+            ("4 inspect a\n4 ok 1", Verdict.UNKNOWN, "not taken in the final phase: 'a', 'b' (2 of 2 keys)"),
+        ],
+    )
+    def test_every_key_must_have_been_had_in_the_end(self, final: str, verdict: Verdict, word: str | None) -> None:
+        result = judge(f"{self.MAIN}{self.FINAL}{final}", "ghosts")
+        assert result.verdict is verdict
+        assert word is None or word in result.findings[0].message
+
+    def test_a_history_without_a_final_phase_or_without_keys_proves_nothing(self) -> None:
+        assert judge(self.MAIN, "ghosts").verdict is Verdict.UNKNOWN
+        assert judge(self.FINAL, "ghosts").verdict is Verdict.UNKNOWN
+
+    def test_of_many_keys_only_some_are_named(self) -> None:
+        main = "".join(f"1 inspect k{number}\n1 ok null\n" for number in range(9))
+        (finding,) = judge(main + self.FINAL, "ghosts").findings
+        assert finding.message.endswith("'k4', ... (9 of 9 keys)")
+
+
 class TestBeliefs:
     def test_an_overrun_makes_two_believers(self) -> None:
         text = """
