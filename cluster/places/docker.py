@@ -28,20 +28,31 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
+import psutil
 from docker.models.containers import Container
 from docker.models.networks import Network
 from docker.types import LogConfig, Mount
 
 from cluster.concurrency import all_of
 from cluster.image import build
-from cluster.places import docker_engine
-from cluster.places.base import Capability, Link, PlaceError, ProcessState
+from cluster.places import docker_engine, vdso
+from cluster.places.base import (
+    Capability,
+    Clock,
+    ClockSetting,
+    DiskMode,
+    DiskReport,
+    Link,
+    PlaceError,
+    ProcessState,
+)
+from cluster.places.controls import Controls
 from cluster.places.docker_agent import AGENT_PORT, SECRET_VARIABLE
 from cluster.places.docker_engine import (
     AGENT_ROLE,
@@ -54,8 +65,12 @@ from cluster.places.docker_engine import (
     Engine,
 )
 from cluster.places.docker_links import LOOPBACK, Agents
+from cluster.places.node_log import NodeLog
 from cluster.places.ownership import Harness
+from cluster.places.vdso import VdsoClock, VdsoError
 from cluster.systems.base import Address, Launch, NodeView, Python, System
+
+T = TypeVar("T")
 
 NODE_PORT = 7420
 #: The node's folder of the run, as its container sees it.
@@ -80,9 +95,15 @@ END_BUDGET_S = 10.0
 STATE_POLL_S = 0.02
 SETTLE_BUDGET_S = 20.0
 LOG_TAIL_LINES = 15
-
 #: What a shell and Docker add to the number of the signal that ended a process.
 SIGNAL_BASE = 128
+
+LOG_NAME = "node.log"
+#: What a node prints goes to its folder, where it can be read while it runs.
+_INTO_LOG = f'exec "$@" >>{HOME / LOG_NAME} 2>&1'
+
+#: Tells a node's process from others that have the same number elsewhere.
+NODE_VARIABLE = "FENCEPOST_NODE"
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +122,9 @@ class _Network:
 class _Node:
     view: NodeView
     network: _Network
+    log: NodeLog
     container: Container | None = None
+    wall: VdsoClock | None = None  # of the current process
     started: bool = False
     doomed: bool = False  # told to end; it may be alive for a moment yet
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change of a node at a time
@@ -114,7 +137,17 @@ class DockerPlace:
     """
 
     name = "docker"
-    capabilities = frozenset({Capability.CUT_LINKS, Capability.KILL, Capability.PAUSE})
+    capabilities = frozenset(
+        {
+            Capability.CUT_LINKS,
+            Capability.KILL,
+            Capability.PAUSE,
+            Capability.CUT_CLIENTS,
+            Capability.TURN_LEASE_CLOCKS,
+            Capability.BREAK_DISKS,
+            *([Capability.TURN_WALL_CLOCKS] if vdso.supported() else []),
+        }
+    )
 
     def __init__(self, system: System, nodes: Sequence[str], folder: Path, *, packet_filter: str | None = None) -> None:
         self.system = system
@@ -124,11 +157,18 @@ class DockerPlace:
         self._folder = folder.resolve()
         self._agent_arguments = [packet_filter] if packet_filter else []
         self._agents = Agents()
+        self._controls = Controls()
         self._engine: Engine | None = None
         self._image = ""
         self._user = ""
         self._nodes: dict[str, _Node] = {}
         self._direct = False
+        self._clients_apart = False
+        self._gateway = ""  # where packets come from that this machine sends to containers directly
+
+    def equip(self, capabilities: Collection[Capability]) -> None:
+        self._controls.equip(capabilities, self.system)
+        self._clients_apart = Capability.CUT_CLIENTS in capabilities
 
     @staticmethod
     def prepare(say: Callable[[str], object]) -> None:
@@ -159,18 +199,23 @@ class DockerPlace:
         )
         for node, network in networks.items():
             (self._home(node) / "data").mkdir(parents=True, exist_ok=True)
+            controls = self._controls.lay_out(node, self._home(node), HOME)
             view = NodeView(
                 node,
                 Address("0.0.0.0", NODE_PORT),
                 {peer: other.inner for peer, other in networks.items() if peer != node},
                 Path(HOME / "data"),
+                controls.clock,
+                controls.disk,
                 advertise=network.inner,
                 python=Python(["python3", "-m"]),
             )
-            self._nodes[node] = _Node(view, network)
+            self._nodes[node] = _Node(view, network, NodeLog(self._home(node) / LOG_NAME))
             self._agents.add(node, network.control, network.inner)
         await all_of(map(self._await_agent, self.nodes))
         self._direct = await self._reachable(network.inner.host for network in networks.values())
+        await self._connected.call("the network could not be looked at", inner.reload)
+        self._gateway = str(inner.attrs["IPAM"]["Config"][0]["Gateway"])
 
     def _home(self, node: str) -> Path:
         return self._folder / "nodes" / node
@@ -252,8 +297,8 @@ class DockerPlace:
             except PlaceError as problem:
                 state = await self._inspect(container)
                 if not state["Running"] or time.monotonic() > deadline:
-                    told = await self._tail(container)
-                    raise PlaceError(f"the agent of {node} {_fate(state)}: {problem}; {told}") from problem
+                    told = await self._connected.call("the log of an agent", container.logs, tail=LOG_TAIL_LINES)
+                    raise PlaceError(f"the agent of {node} {_fate(state)}: {problem}; {told.decode()}") from problem
                 await asyncio.sleep(AGENT_POLL_S)
             else:
                 return
@@ -273,6 +318,10 @@ class DockerPlace:
 
     def address(self, node: str) -> Address:
         network = self._node(node).network
+        return network.inner if self._direct and not self._clients_apart else network.published
+
+    def client_address(self, node: str) -> Address:
+        network = self._node(node).network
         return network.inner if self._direct else network.published
 
     async def start_node(self, node: str) -> None:
@@ -288,7 +337,8 @@ class DockerPlace:
                 entry.container = await self._connected.call(
                     f"{node} could not be made", self._create, node, entry.network.container, launch
                 )
-            entry.doomed = False
+            entry.doomed, entry.wall = False, None
+            entry.log.begin()
             await self._connected.call(f"{node} could not be started", entry.container.start)
             entry.started = True
 
@@ -296,9 +346,9 @@ class DockerPlace:
         home = Mount(str(HOME), str(self._home(node)), type="bind")
         return self._connected.client.containers.create(
             self._image,
-            list(launch.argv),
+            ["sh", "-c", _INTO_LOG, "sh", *launch.argv],
             **self._common(node, NODE_ROLE),
-            environment=dict(launch.env),
+            environment={**launch.env, NODE_VARIABLE: self._container_name(node)},
             network_mode=f"container:{network.id}",
             mounts=[home],
             working_dir=str(HOME),
@@ -347,7 +397,7 @@ class DockerPlace:
         if entry.container is None or not entry.started:
             return f"{node} was never started; it logged nothing"
         state = await self._inspect(entry.container)
-        return f"{node} {_fate(state)}; {await self._tail(entry.container, since=state['StartedAt'])}"
+        return f"{node} {_fate(state)}; {entry.log.tail()}"
 
     # ---- links
 
@@ -360,10 +410,66 @@ class DockerPlace:
         async with self._agents.probe_address(link) as address:
             return await self.system.probe(address, timeout)
 
+    async def cut_clients(self, nodes: Collection[str]) -> None:
+        if not (self._direct and self._clients_apart):
+            raise PlaceError(
+                "the way of clients can't be told from ours: this machine does not reach containers directly"
+            )
+        await self._agents.cut_clients(nodes, self._gateway)
+
+    # ---- clocks, disks and logs
+
+    async def turn_clock(self, node: str, clock: Clock, setting: ClockSetting) -> None:
+        entry = self._node(node)
+        if clock is Clock.LEASE:
+            self._controls.turn_clock(node, setting)
+            return
+        async with entry.lock:
+            if await self._state(entry) is ProcessState.DEAD:
+                raise PlaceError(f"{node} is dead, and has no clock")
+            if entry.wall is None:
+                entry.wall = await _patching(partial(VdsoClock, await self._pid(entry)))
+            await _patching(partial(entry.wall.turn, setting.step_ns, setting.rate))
+
+    async def true_clock(self, node: str, clock: Clock) -> None:
+        if clock is Clock.LEASE:
+            self._controls.true_clock(node)
+            return
+        entry = self._node(node)
+        async with entry.lock:
+            # A process that was started since then has the true time.
+            if entry.wall is not None and await self._state(entry) is not ProcessState.DEAD:
+                await _patching(entry.wall.right)
+
+    async def _pid(self, entry: _Node) -> int:
+        """The node's process as this machine numbers it. Raises PlaceError when it can't be seen from here."""
+        node = entry.view.id
+        assert entry.container is not None
+        init = (await self._inspect(entry.container))["Pid"]
+        try:
+            # The container's first process is the engine's init; whatever else runs there is the node.
+            (process,) = psutil.Process(init).children()
+            named = process.environ().get(NODE_VARIABLE)
+        except (psutil.Error, ValueError, OSError) as problem:
+            raise PlaceError(f"the process of {node} can't be reached from here ({problem}); as root, it can") from None
+        if named != self._container_name(node):
+            raise PlaceError(f"the process of {node} can't be seen from here: the engine runs on another machine")
+        return process.pid
+
+    async def break_disk(self, node: str, mode: DiskMode | None, slow_ms: int = 0) -> None:
+        self._controls.break_disk(node, mode, slow_ms)
+
+    async def disk_report(self, node: str) -> DiskReport:
+        return self._controls.disk_report(node)
+
+    async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
+        return self._node(node).log.read(offset)
+
     # ---- the end
 
     async def close(self) -> None:
         await self._agents.close()
+        self._controls.close()
         engine = self._engine
         if engine is None:
             return
@@ -443,17 +549,13 @@ class DockerPlace:
             if await self._state(entry) is not ProcessState.DEAD:
                 raise
 
-    async def _tail(self, container: Container, since: str | None = None) -> str:
-        """The last lines that a container has printed, since then."""
-        moment = None if since is None else datetime.fromisoformat(since).timestamp()
 
-        def work() -> bytes:
-            text: bytes = container.logs(tail=LOG_TAIL_LINES, since=moment)
-            return text
-
-        text = await self._connected.call("the log of a container could not be read", work)
-        lines = text.decode(errors="replace").splitlines()
-        return "its log ends:\n" + "\n".join(f"  {line}" for line in lines) if lines else "it logged nothing"
+async def _patching(step: Callable[[], T]) -> T:
+    """Do it in a thread, since processes are stopped and waited for; to its end whoever is cancelled meanwhile."""
+    try:
+        return await asyncio.shield(asyncio.to_thread(step))
+    except VdsoError as problem:
+        raise PlaceError(str(problem)) from problem
 
 
 def _fate(state: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ needs not have.
 
 Run as `python -m cluster.places.docker_agent`; the secret is in the environment. It listens on AGENT_PORT, published on
 the engine's loopback. A connection begins with one line of JSON; the answer is one line, {"ok": ...} or {"error": ...}.
-    {"secret": ..., "do": "block", "lost": [...], "mute": [...], "seconds": 10}    replaces what is blocked
+    {"secret": ..., "do": "block", "lost": [...], "mute": [...], "away": [...], "seconds": 10}    replaces it
     {"secret": ..., "do": "blocked"}    what is blocked now
     {"secret": ..., "do": "connect", "host": ..., "port": ...}    from then on the connection leads there, as a probe
 It uses the standard library alone, and blocks nobody for longer than it was last told to.
@@ -25,6 +25,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from cluster.places.packet_filter import FILTERS, PROBE_PORTS, Blocked, Filter, Step
@@ -97,11 +98,11 @@ class Agent:
         try:
             match request["do"]:
                 case "block":
-                    blocked = Blocked(frozenset(request["lost"]), frozenset(request["mute"]))
+                    blocked = Blocked(*(frozenset(request[kind]) for kind in ("lost", "mute", "away")))
                     await self._block(blocked, float(request["seconds"]))
                     answer: dict[str, Any] = {"ok": True}
                 case "blocked":
-                    answer = {"ok": {"lost": sorted(self._blocked.lost), "mute": sorted(self._blocked.mute)}}
+                    answer = {"ok": {kind: sorted(who) for kind, who in asdict(self._blocked).items()}}
                 case "connect":
                     await self._connect(request["host"], int(request["port"]), reader, writer)
                     return

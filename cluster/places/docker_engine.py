@@ -36,6 +36,8 @@ NODE_LABEL = "fencepost.node"
 ROLE_LABEL = "fencepost.role"
 NODE_ROLE, AGENT_ROLE = "node", "agent"
 
+_LOG_NAMES = {NODE_ROLE: "console.log", AGENT_ROLE: "agent.log"}
+
 #: An engine that is asked to do ten things at once answers the last after a few seconds; a stuck one never.
 CALL_TIMEOUT_S = 60
 THREADS = 32
@@ -148,7 +150,8 @@ def estates(client: docker.DockerClient, run: str | None = None) -> list[Estate]
 
 
 def collect_logs(estate: Estate, folder: Path) -> list[str]:
-    """Write what nodes and agents have printed to `folder/nodes/<node>/`; returns what could not be collected."""
+    """Write what the engine keeps of nodes' and agents' output to `folder/nodes/<node>/`, where there is any; returns
+    what could not be collected. (Nodes' own logs are there already.)"""
     problems = []
     for container in estate.containers:
         labels = container.attrs.get("Labels") or {}
@@ -156,17 +159,20 @@ def collect_logs(estate: Estate, folder: Path) -> list[str]:
         if node is not None and role is not None:
             try:
                 with explained(f"the log of {node}'s {role}"):
-                    collect_log(container, folder / "nodes" / node / f"{role}.log")
+                    collect_log(container, folder / "nodes" / node / _LOG_NAMES[role])
             except (PlaceError, OSError) as problem:
                 problems.append(str(problem))
     return problems
 
 
 def collect_log(container: Container, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        for piece in container.logs(stream=True, follow=False):
-            file.write(piece)
+    pieces = iter(container.logs(stream=True, follow=False))
+    first = next(pieces, b"")
+    if first:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.write(first)
+            file.writelines(pieces)
 
 
 def remove(client: docker.DockerClient, run: str) -> None:

@@ -11,7 +11,7 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cluster.concurrency import all_of
@@ -50,6 +50,7 @@ class Agents:
         self.secret = secrets.token_hex(16)
         self._agents: dict[str, _Agent] = {}
         self._cuts: frozenset[Link] = frozenset()
+        self._clients: dict[str, str] = {}
         self._renewal: asyncio.Task[None] | None = None
 
     def add(self, name: str, control: Address, node: Address) -> None:
@@ -62,7 +63,7 @@ class Agents:
     async def blocked(self, name: str) -> Blocked:
         """What the agent blocks, by its own word. Raises PlaceError."""
         says = await self._ask(name, {"do": "blocked"})
-        return Blocked(frozenset(says["lost"]), frozenset(says["mute"]))
+        return Blocked(*(frozenset(says[kind]) for kind in ("lost", "mute", "away")))
 
     async def set_cuts(self, links: Iterable[Link]) -> None:
         """Cut exactly these links. Raises PlaceError."""
@@ -71,7 +72,19 @@ class Agents:
             if link.source == link.target or not {link.source, link.target} <= self._agents.keys():
                 raise PlaceError(f"there is no link {link.source}->{link.target}")
         self._cuts = cuts
-        if cuts and self._renewal is None:
+        await self._apply()
+
+    async def cut_clients(self, names: Iterable[str], client: str) -> None:
+        """Cut exactly these nodes off from `client`, the address that clients come from, in both directions.
+        Raises PlaceError."""
+        cut = frozenset(names)
+        if strangers := cut - self._agents.keys():
+            raise PlaceError(f"there is no node {', '.join(sorted(strangers))}")
+        self._clients = dict.fromkeys(cut, client)
+        await self._apply()
+
+    async def _apply(self) -> None:
+        if (self._cuts or self._clients) and self._renewal is None:
             self._renewal = asyncio.create_task(self._renew())
         await all_of(self._block(name) for name in self._agents)
 
@@ -98,16 +111,18 @@ class Agents:
             blocked = self._blocked_at(name)
             if blocked == agent.blocked and not (renew and blocked):
                 return
-            lists = {"lost": sorted(blocked.lost), "mute": sorted(blocked.mute)}
+            lists = {kind: sorted(who) for kind, who in asdict(blocked).items()}
             await self._ask(name, {"do": "block", "seconds": CUT_LASTS_S, **lists})
             agent.blocked = blocked
 
     def _blocked_at(self, name: str) -> Blocked:
         silent = {link.source for link in self._cuts if link.target == name}
         lost = {source for source in silent if Link(name, source) in self._cuts}
+        clients = frozenset([self._clients[name]] if name in self._clients else [])
         return Blocked(
-            frozenset(self._agents[source].node.host for source in lost),
+            clients | {self._agents[source].node.host for source in lost},
             frozenset(self._agents[source].node.host for source in silent - lost),
+            clients,
         )
 
     @contextlib.asynccontextmanager

@@ -30,13 +30,15 @@ PROBE_PORTS = range(61_000, 62_000)
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Whose packets (addresses) don't arrive: `lost`, none at all; `mute`, none that begin or say something."""
+    """Whose packets (addresses) don't arrive: `lost`, none at all; `mute`, none that begin or say something. To those
+    of `away` none go out either: for clients, at whose side nothing can be filtered."""
 
     lost: frozenset[str] = field(default_factory=frozenset)
     mute: frozenset[str] = field(default_factory=frozenset)
+    away: frozenset[str] = field(default_factory=frozenset)
 
     def __bool__(self) -> bool:
-        return bool(self.lost or self.mute)
+        return bool(self.lost or self.mute or self.away)
 
 
 class Step(NamedTuple):
@@ -73,7 +75,7 @@ class Nft:
 
     def replace(self, blocked: Blocked, seconds: float) -> Sequence[Step]:
         lines = []
-        for kind, addresses in (("lost", blocked.lost), ("mute", blocked.mute)):
+        for kind, addresses in (("lost", blocked.lost), ("mute", blocked.mute), ("away", blocked.away)):
             for family, members in zip(("4", "6"), _by_family(addresses), strict=True):
                 name = f"inet fencepost {kind}{family}"
                 lines.append(f"flush set {name}")
@@ -96,6 +98,8 @@ table inet fencepost {{
   set lost6 {{ type ipv6_addr; flags timeout; }}
   set mute4 {{ type ipv4_addr; flags timeout; }}
   set mute6 {{ type ipv6_addr; flags timeout; }}
+  set away4 {{ type ipv4_addr; flags timeout; }}
+  set away6 {{ type ipv6_addr; flags timeout; }}
   chain mute {{
     meta l4proto != tcp drop
     tcp flags & (syn | ack) == syn drop
@@ -109,6 +113,11 @@ table inet fencepost {{
     ip6 saddr @lost6 drop
     ip saddr @mute4 jump mute
     ip6 saddr @mute6 jump mute
+  }}
+  chain output {{
+    type filter hook output priority -300; policy accept;
+    ip daddr @away4 drop
+    ip6 daddr @away6 drop
   }}
 }}
 """
@@ -127,14 +136,19 @@ class Iptables:
         steps = list(self.replace(Blocked(), 0))
         for tool, optional in self._tools():
             # Twice the same jump would do no harm to packets, but removing it once would not be enough.
-            steps.append(Step((tool, "-w", "-D", "INPUT", "-j", "FENCEPOST"), optional=True))
-            steps.append(Step((tool, "-w", "-I", "INPUT", "1", "-j", "FENCEPOST"), optional=optional))
+            for hook, chain in _IPTABLES_HOOKS:
+                steps.append(Step((tool, "-w", "-D", hook, "-j", chain), optional=True))
+                steps.append(Step((tool, "-w", "-I", hook, "1", "-j", chain), optional=optional))
         return steps
 
     def replace(self, blocked: Blocked, seconds: float) -> Sequence[Step]:
-        lost, mute = _by_family(blocked.lost), _by_family(blocked.mute)
+        lost, mute, away = map(_by_family, (blocked.lost, blocked.mute, blocked.away))
         return [
-            Step((f"{tool}-restore", "-w", "--noflush"), _chains(payload, lost[family], mute[family]), optional)
+            Step(
+                (f"{tool}-restore", "-w", "--noflush"),
+                _chains(payload, lost[family], mute[family], away[family]),
+                optional,
+            )
             for family, ((tool, optional), payload) in enumerate(zip(self._tools(), _U32_PAYLOAD, strict=True))
         ]
 
@@ -143,11 +157,8 @@ class Iptables:
             Step((tool, "-w", *arguments), optional=True)
             for tool, _ in self._tools()
             for arguments in (
-                ("-D", "INPUT", "-j", "FENCEPOST"),
-                ("-F", "FENCEPOST"),
-                ("-X", "FENCEPOST"),
-                ("-F", "FENCEPOST-MUTE"),
-                ("-X", "FENCEPOST-MUTE"),
+                *(("-D", hook, "-j", chain) for hook, chain in _IPTABLES_HOOKS),
+                *((action, chain) for action in ("-F", "-X") for chain in _IPTABLES_CHAINS),
             )
         ]
 
@@ -156,16 +167,18 @@ class Iptables:
         return (f"iptables{self._suffix}", False), (f"ip6tables{self._suffix}", True)
 
 
+_IPTABLES_HOOKS = (("INPUT", "FENCEPOST"), ("OUTPUT", "FENCEPOST-AWAY"))
+_IPTABLES_CHAINS = ("FENCEPOST", "FENCEPOST-AWAY", "FENCEPOST-MUTE")
+
 #: There are four bytes behind the TCP header, whose length and whose IP header's length are read first.
 _U32_PAYLOAD = ("0>>22&0x3C@12>>26&0x3C@0>>24=0:255", "52>>26&0x3C@40>>24=0:255")
 
 
-def _chains(payload: str, lost: Sequence[str], mute: Sequence[str]) -> str:
+def _chains(payload: str, lost: Sequence[str], mute: Sequence[str], away: Sequence[str]) -> str:
     """Naming a chain empties it; iptables-restore applies all or nothing."""
     lines = [
         "*filter",
-        ":FENCEPOST - [0:0]",
-        ":FENCEPOST-MUTE - [0:0]",
+        *(f":{chain} - [0:0]" for chain in _IPTABLES_CHAINS),
         "-A FENCEPOST-MUTE ! -p tcp -j DROP",
         "-A FENCEPOST-MUTE -p tcp --tcp-flags SYN,ACK SYN -j DROP",
         "-A FENCEPOST-MUTE -p tcp --tcp-flags FIN FIN -j DROP",
@@ -174,6 +187,7 @@ def _chains(payload: str, lost: Sequence[str], mute: Sequence[str]) -> str:
         f"-A FENCEPOST -p tcp --dport {PROBE_PORTS[0]}:{PROBE_PORTS[-1]} -j RETURN",
         *(f"-A FENCEPOST -s {address} -j DROP" for address in lost),
         *(f"-A FENCEPOST -s {address} -j FENCEPOST-MUTE" for address in mute),
+        *(f"-A FENCEPOST-AWAY -d {address} -j DROP" for address in away),
         "COMMIT",
     ]
     return "\n".join(lines) + "\n"

@@ -8,20 +8,23 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from cluster.node.client import Client
 from cluster.places import docker_links
-from cluster.places.base import Link, PlaceError, ProcessState
-from cluster.places.docker import LOG_TAIL_LINES, NODE_PORT, DockerPlace
+from cluster.places.base import Capability, Clock, ClockSetting, DiskMode, Link, PlaceError, ProcessState
+from cluster.places.docker import NODE_PORT, DockerPlace
 from cluster.places.docker_engine import AGENT_ROLE, HARNESS_LABEL, NODE_ROLE, estates
+from cluster.places.node_log import TAIL_LINES
 from cluster.places.ownership import Harness
 from cluster.readiness import await_ready
 from cluster.systems.base import Launch, NodeView
-from cluster.systems.lockd import Lockd
+from cluster.systems.lockd import Lockd, LockdClient
+from nemesis.clocks import read_closely
 from tests.docker_engine import containers, engine, left
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module")]
@@ -54,9 +57,12 @@ for line in sys.stdin:
 """
 
 
-async def open_place(folder: Path, nodes: Iterable[str], *, packet_filter: str | None = None) -> DockerPlace:
+async def open_place(
+    folder: Path, nodes: Iterable[str], *, packet_filter: str | None = None, equipment: Collection[Capability] = ()
+) -> DockerPlace:
     engine()
     place = DockerPlace(Lockd(), tuple(nodes), folder, packet_filter=packet_filter)
+    place.equip(equipment)
     await place.start()
     readiness = await await_ready(place, place.nodes, 30)
     if not readiness.complete:
@@ -242,7 +248,7 @@ async def test_a_node_that_dies_by_itself_is_noticed(place: DockerPlace) -> None
         await asyncio.sleep(0.05)
     account = await place.account("n3")
     assert "n3 was ended by SIGUSR1" in account
-    assert len(account.splitlines()) <= LOG_TAIL_LINES + 1
+    assert len(account.splitlines()) <= TAIL_LINES + 1
 
 
 async def test_a_node_whose_end_was_interrupted_is_started_again(place: DockerPlace) -> None:
@@ -321,16 +327,19 @@ async def _unrenewed(place: DockerPlace, monkeypatch: pytest.MonkeyPatch) -> Non
     await place._agents.close()
     await asyncio.sleep(2.7)
     assert await cut_links(place) == set()
+    await place.set_cuts([])
 
 
 async def test_iptables_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = await open_place(tmp_path, ("n1", "n2"), packet_filter="iptables")
+    clients = [Capability.CUT_CLIENTS]
+    place = await open_place(tmp_path, ("n1", "n2"), packet_filter="iptables", equipment=clients)
     try:
         for cuts in ({Link("n1", "n2")}, {Link("n1", "n2"), Link("n2", "n1")}, set()):
             await place.set_cuts(cuts)
             assert await cut_links(place) == cuts
         await _one_way(place)
         await _unrenewed(place, monkeypatch)
+        await _clients_cut(place)
     finally:
         await place.close()
     assert "filtering with iptables" in (tmp_path / "nodes" / "n1" / "agent.log").read_text()
@@ -342,6 +351,113 @@ async def test_agents_answer_nobody_without_the_secret(place: DockerPlace) -> No
     writer.write(json.dumps({"secret": "guess", "do": "blocked"}).encode() + b"\n")
     assert await reader.read() == b""
     writer.close()
+
+
+async def _clients_cut(place: DockerPlace) -> None:
+    """In both directions, for clients alone."""
+    address = place.client_address("n1")
+    assert address != place.address("n1")
+    client = await node_client(place, "n1")
+    try:
+        await client.ping()
+        await place.cut_clients(["n1"])
+        with pytest.raises(TimeoutError):
+            await client.ping()
+        assert not await place.system.probe(address, 0.5)
+        assert await place.system.probe(place.address("n1"), 2), "we reach it all the same"
+        assert await place.system.probe(place.client_address("n2"), 2)
+        assert await cut_links(place) == set()
+        await place.cut_clients([])
+        deadline = time.monotonic() + 10
+        while not await place.system.probe(address, 1):
+            assert time.monotonic() < deadline
+        with contextlib.suppress(TimeoutError):
+            await client.ping()
+        await client.ping()
+    finally:
+        await client.close()
+
+
+async def node_client(place: DockerPlace, node: str) -> Client:
+    """As clients are, over their way."""
+    client = await place.system.connect(place.client_address(node), 1)
+    assert isinstance(client, LockdClient)
+    return client._client
+
+
+# ---- clients, clocks, disks, logs
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def equipped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DockerPlace]:
+    place = await open_place(
+        tmp_path_factory.mktemp("equipped"), ("n1", "n2", "n3"), equipment=DockerPlace.capabilities
+    )
+    try:
+        yield place
+    finally:
+        await place.close()
+    assert left(place.run) == []
+
+
+async def test_clients_are_cut_off_alone(equipped: DockerPlace) -> None:
+    await _clients_cut(equipped)
+
+
+@pytest.mark.parametrize("clock", list(Clock))
+async def test_clocks_are_turned(equipped: DockerPlace, clock: Clock) -> None:
+    async def ahead(node: str) -> float:
+        reading = await read_closely(equipped, node, clock)
+        return reading.ahead_ns / 1e9
+
+    before, other = await ahead("n1"), await ahead("n2")
+    await equipped.turn_clock("n1", clock, ClockSetting(5_000_000_000))
+    assert await ahead("n1") - before == pytest.approx(5, abs=0.2)
+    assert await ahead("n2") - other == pytest.approx(0, abs=0.2), "its own alone, and not the machine's"
+    await equipped.true_clock("n1", clock)
+    if clock is Clock.WALL:
+        assert await ahead("n1") - before == pytest.approx(0, abs=0.2)
+    await equipped.turn_clock("n1", clock, ClockSetting(rate=2.0))
+    begin = await ahead("n1")
+    await asyncio.sleep(1)
+    assert await ahead("n1") - begin == pytest.approx(1, abs=0.5)
+    await equipped.true_clock("n1", clock)
+
+
+async def test_a_process_that_is_started_again_has_the_true_time(equipped: DockerPlace) -> None:
+    await equipped.turn_clock("n1", Clock.WALL, ClockSetting(60_000_000_000))
+    await equipped.kill_node("n1")
+    with pytest.raises(PlaceError, match="n1 is dead, and has no clock"):
+        await equipped.turn_clock("n1", Clock.WALL, ClockSetting(1))
+    await equipped.start_node("n1")
+    assert (await await_ready(equipped, ["n1"], 30)).complete
+    status = await equipped.system.status(equipped.address("n1"), 2)
+    assert status.wall_ns is not None
+    assert abs(status.wall_ns - time.time_ns()) < 2_000_000_000
+    await equipped.true_clock("n1", Clock.WALL)
+
+
+async def test_disks_stall_and_work_again(equipped: DockerPlace) -> None:
+    for node in equipped.nodes:
+        await equipped.break_disk(node, DiskMode.STALL)
+    client = await equipped.system.connect(equipped.client_address("n1"), 1)
+    assert (await client.acquire("stalled", 1000, 0)).type != "ok"
+    await client.close()
+    assert any([(await equipped.disk_report(node)).hits for node in equipped.nodes])
+    for node in equipped.nodes:
+        await equipped.break_disk(node, None)
+    assert (await await_ready(equipped, equipped.nodes, 30)).complete
+
+
+async def test_logs_are_read_while_they_are_written(equipped: DockerPlace) -> None:
+    _, end = await equipped.read_log("n3", -1)
+    assert await equipped.read_log("n3", end) == (b"", end)
+    await equipped.stop_node("n3")
+    text, later = await equipped.read_log("n3", end)
+    assert b"event=stopped" in text
+    assert later == end + len(text)
+    await equipped.start_node("n3")
+    assert (await await_ready(equipped, ["n3"], 30)).complete
 
 
 # ---- the end
@@ -359,33 +475,36 @@ async def test_closing_leaves_logs_and_data_and_nothing_else(tmp_path: Path) -> 
     assert {path.stat().st_uid for path in files} == {os.getuid()}
 
 
-class Broken(Lockd):
-    def __init__(self, argv: list[str]) -> None:
-        super().__init__()
-        self._argv = argv
-
+class NoProgram(Lockd):
     def launch(self, node: NodeView) -> Launch:
-        return super().launch(node) if node.id == "n1" else Launch(self._argv)
+        return Launch(["/nowhere/lockd"]) if node.id == "n2" else super().launch(node)
+
+
+class NoLicence(Lockd):
+    def launch(self, node: NodeView) -> Launch:
+        if node.id == "n2":
+            raise PlaceError("no licence for n2")
+        return super().launch(node)
 
 
 async def test_a_program_that_there_is_not_is_told_of(tmp_path: Path) -> None:
     engine()
-    place = DockerPlace(Broken(["/nowhere/lockd"]), ("n1", "n2"), tmp_path)
+    place = DockerPlace(NoProgram(), ("n1", "n2"), tmp_path)
     await place.start()
     try:
         readiness = await await_ready(place, ["n2"], 20)
-        assert re.search("n2 exited with code 127; .*\n.*/nowhere/lockd.*No such file", readiness.missing["n2"])
+        assert re.search(r"n2 exited with code 127; .*\n.*/nowhere/lockd: not found", readiness.missing["n2"])
     finally:
         await place.close()
 
 
 async def test_a_start_that_fails_leaves_nothing_but_logs(tmp_path: Path) -> None:
     engine()
-    place = DockerPlace(Broken([]), ("n1", "n2"), tmp_path)
-    with pytest.raises(PlaceError, match="n2 could not be made: No command specified"):
+    place = DockerPlace(NoLicence(), ("n1", "n2"), tmp_path)
+    with pytest.raises(PlaceError, match="no licence for n2"):
         await place.start()
     assert left(place.run) == []
-    assert (tmp_path / "nodes" / "n1" / "node.log").exists()
+    assert (tmp_path / "nodes" / "n1" / "agent.log").exists()
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
@@ -405,7 +524,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
 async def test_an_agent_without_a_working_filter_says_so(tmp_path: Path) -> None:
     engine()
     place = DockerPlace(Lockd(), ("n1",), tmp_path, packet_filter="none")
-    with pytest.raises(PlaceError, match=r"the agent of n1 exited with code 1: .*\n.*no packet filter works here"):
+    with pytest.raises(PlaceError, match=r"the agent of n1 exited with code 1: .*no packet filter works here"):
         await place.start()
     assert left(place.run) == []
 
