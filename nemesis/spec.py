@@ -345,7 +345,8 @@ def _time_problems(spec: FaultSpec, time_limit_ns: int) -> list[Problem]:
         return problems
     if spec.at_ns is not None and spec.at_ns < 0:
         problems.append(Problem("at", _seconds(spec.at_ns), "a time since the start of the run"))
-    if spec.every_ns is not None and spec.every_ns <= spec.for_ns:
+    overlaps = spec.fault == RANDOM  # with others of its own, which are faults by themselves
+    if spec.every_ns is not None and spec.every_ns <= spec.for_ns and not overlaps:
         found = f"every {_seconds(spec.every_ns)} for {_seconds(spec.for_ns)}"
         problems.append(Problem("every", found, "a period that is longer than the fault lasts"))
     first_ns = first_start_ns(spec)

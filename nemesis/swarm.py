@@ -120,6 +120,10 @@ def _throttle(draws: random.Random, hardness: float) -> Options:
     return {"rate": int(draws.choice((2_000, 20_000, 200_000)) / hardness)}
 
 
+def _largest(draws: random.Random, hardness: float) -> Options:
+    return {"largest": max(64, int(draws.choice((100, 200, 1_400)) / hardness))}
+
+
 def _share(draws: random.Random, hardness: float) -> Options:
     return {"share": round(min(1.0, draws.choice((0.02, 0.2, 0.6)) * hardness), 3)}
 
@@ -141,6 +145,7 @@ _OPTIONS: Mapping[str, Callable[[random.Random, float], Options]] = MappingProxy
     {
         kinds.DELAY: _delay,
         kinds.THROTTLE: _throttle,
+        kinds.LARGE_PACKETS: _largest,
         kinds.DUPLICATE: _share,
         kinds.REORDER: _share,
         kinds.KILL: _stagger,

@@ -65,3 +65,7 @@ def test_other_faults_stay_as_they_are() -> None:
 def test_once_is_once(at_ns: int) -> None:
     (drawn,) = expand([FaultSpec("random", at_ns=at_ns, for_ns=2_000 * MS)], 1, NODES, LIMIT)
     assert drawn.at_ns == at_ns
+
+
+def test_random_faults_may_come_faster_than_they_end() -> None:
+    assert validate(FaultSpec("random", every_ns=1_000 * MS, for_ns=3_000 * MS), NODES, LIMIT) == []
