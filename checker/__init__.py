@@ -10,7 +10,7 @@ A file that is no history raises HistoryError, a claim that is not known Options
 """
 
 from checker.agreement import Applied, Evidence
-from checker.check import CLAIMS, DEFAULT_CLAIMS, Engine, check, check_file
+from checker.check import CLAIMS, DEFAULT_CLAIMS, EXCUSABLE, NEVER_INVALID, Engine, check, check_file
 from checker.coverage import COVERAGE_KEYS
 from checker.history import Event, History, HistoryError, HistoryWriter, Operation, read
 from checker.options import Options, OptionsError
@@ -22,6 +22,8 @@ __all__ = [
     "COVERAGE",
     "COVERAGE_KEYS",
     "DEFAULT_CLAIMS",
+    "EXCUSABLE",
+    "NEVER_INVALID",
     "Applied",
     "CitedOperation",
     "ClaimResult",

@@ -65,7 +65,13 @@ _CLAIMS: dict[str, Callable[[_Case], ClaimResult]] = {
 CLAIMS = tuple(_CLAIMS)
 
 #: What is checked when nobody says what: the safety claims, which need no word from the nemesis.
-DEFAULT_CLAIMS = (linearizable.CLAIM, mutual_exclusion.CLAIM, fencing.CLAIM, resource.CLAIM)
+DEFAULT_CLAIMS: tuple[str, ...] = (linearizable.CLAIM, mutual_exclusion.CLAIM, fencing.CLAIM, resource.CLAIM)
+
+#: Claims that are never `invalid`, whatever the service does.
+NEVER_INVALID = (beliefs.CLAIM, COVERAGE)
+
+#: Claims that rest on the declared clock error, which faults can break: what is found then makes them `unknown`.
+EXCUSABLE = (mutual_exclusion.CLAIM, leases.CLAIM)
 
 
 def check(

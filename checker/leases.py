@@ -22,7 +22,7 @@ from checker.history import History, Operation
 from checker.mutual_exclusion import CLOCK_ERROR, PROOFS
 from checker.narrator import FINDINGS_MAX, Narrator
 from checker.timeline import NANOSECONDS, Timeline
-from checker.verdict import ClaimResult, Finding, Verdict
+from checker.verdict import ASSUMPTION_BROKEN, ClaimResult, Finding, Verdict
 
 CLAIM = "leases"
 
@@ -158,7 +158,7 @@ def _early(grant: Operation, observation: Operation, narrator: Narrator, *, excu
         (observation, "shows that it no longer holds"),
     ]
     verdict = Verdict.UNKNOWN if excused else Verdict.INVALID
-    data = {"kind": "early", "tokens": [grant.token]}
+    data = {"kind": ASSUMPTION_BROKEN if excused else "early", "tokens": [grant.token]}
     return narrator.finding(CLAIM, verdict, headline, roles, key=grant.key, data=data)
 
 

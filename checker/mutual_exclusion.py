@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from checker.history import OPEN, History, Operation
 from checker.narrator import FINDINGS_MAX, Narrator
 from checker.timeline import NANOSECONDS, Timeline
-from checker.verdict import ClaimResult, Fault, Finding, Verdict
+from checker.verdict import ASSUMPTION_BROKEN, ClaimResult, Fault, Finding, Verdict
 
 CLAIM = "mutual-exclusion"
 
@@ -159,7 +159,7 @@ def finding(overlap: Overlap, broken: Fault | None, narrator: Narrator, clock_er
         (proof, f"shows token {proof.token} {early_s:.3f} s too early"),
     ]
     data = {
-        "kind": "assumption-broken" if broken else "overlap",
+        "kind": ASSUMPTION_BROKEN if broken else "overlap",
         "tokens": [grant.token, proof.token],
         "in_force_until_s": overlap.until_ns / NANOSECONDS,
         "early_s": early_s,

@@ -15,6 +15,9 @@ EXIT_COVERAGE = 3
 #: The claim whose shortfall is no violation: the run did too little to be accepted, whatever it found.
 COVERAGE = "coverage"
 
+#: The `kind` of a finding that says nothing about the service, since a fault broke what the claim takes for granted.
+ASSUMPTION_BROKEN = "assumption-broken"
+
 
 class Verdict(StrEnum):
     """`invalid` dominates `unknown`, which dominates `valid`. `unknown` is never to be read as a pass."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from checker.verdict import ClaimResult, Results, Verdict
+from checker.verdict import ASSUMPTION_BROKEN, ClaimResult, Results, Verdict
 from cluster.places import node_names
 from nemesis.spec import FaultSpec
 from workloads.spec import WorkloadSpec
@@ -39,10 +39,6 @@ def _excusable(result: ClaimResult) -> bool:
     doubts = [finding for finding in result.findings if finding.verdict is not Verdict.VALID]
     broken = all(finding.data.get("kind") == ASSUMPTION_BROKEN for finding in doubts)
     return result.verdict is Verdict.UNKNOWN and broken
-
-
-#: How the checker marks a finding that says nothing about the service, since a fault broke what was assumed.
-ASSUMPTION_BROKEN = "assumption-broken"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from checker import CLAIMS, EXCUSABLE, NEVER_INVALID
 from checker.coverage import FAULT_KINDS
 from cluster import places, systems
 from cluster.registry import UnknownName
@@ -35,11 +36,7 @@ def complaints(scenario: Scenario) -> Iterator[Complaint]:
     yield from _workload(scenario)
     yield from _faults(scenario)
     yield from _coverage(scenario)
-    for name, claims in (("invalid", scenario.expect.invalid), ("excused", scenario.expect.excused)):
-        for position, claim in enumerate(claims):
-            if claim not in scenario.checks:
-                remedy = f"a claim that is checked: one of {', '.join(scenario.checks)}"
-                yield Complaint(f"expect.{name}[{position}]", claim, remedy, ("checks",))
+    yield from _expectation(scenario)
 
 
 def _names(scenario: Scenario) -> Iterator[Complaint]:
@@ -110,6 +107,25 @@ def _coverage(scenario: Scenario) -> Iterator[Complaint]:
             bound = bounds[name]
             remedy = f"at most {bound.most}, which is what {bound.source} can give"
             yield Complaint(f"coverage.{name}", str(demand), remedy, bound.rests_on)
+
+
+def _expectation(scenario: Scenario) -> Iterator[Complaint]:
+    """No run can meet what the checker never says."""
+    fit = [claim for claim in CLAIMS if claim not in NEVER_INVALID]
+    for name, claims, never, possible in (
+        ("invalid", scenario.expect.invalid, "which is never violated", fit),
+        ("excused", scenario.expect.excused, "which rests on nothing that a fault breaks", EXCUSABLE),
+    ):
+        for position, claim in enumerate(claims):
+            field = f"expect.{name}[{position}]"
+            if claim not in possible:
+                yield Complaint(field, f"{claim}, {never}", f"some of {', '.join(possible)}")
+            elif claim not in scenario.checks:
+                checked = [one for one in scenario.checks if one in possible]
+                remedy = "a claim that is checked: " + (
+                    f"one of {', '.join(checked)}" if checked else "add it to checks"
+                )
+                yield Complaint(field, claim, remedy, ("checks",))
 
 
 class _Bound(NamedTuple):

@@ -9,6 +9,7 @@ import pytest
 
 import checker
 from checker import Options, OptionsError, Verdict
+from checker.verdict import ASSUMPTION_BROKEN
 from tests.checker import script
 
 
@@ -327,6 +328,22 @@ class TestRecovery:
         result = judge(f"1 inspect a\n1 ok null\n{ready}", "recovery")
         assert result.verdict is verdict
         assert word is None or word in result.findings[0].message
+
+
+class TestLeases:
+    RUN = f"""
+        nemesis clock {fault("inject", breaks=["clock_error"])}
+        1 acquire a lease_ms=2000
+        1 ok 1
+        2 acquire a
+        2 ok 2
+        """
+
+    def test_what_is_lost_while_a_fault_breaks_the_clock_error_can_be_excused(self) -> None:
+        (finding,) = judge(self.RUN, "leases").findings
+        assert (finding.verdict, finding.data["kind"]) == (Verdict.UNKNOWN, ASSUMPTION_BROKEN)
+        (finding,) = judge(self.RUN.replace("clock_error", "nothing"), "leases").findings
+        assert (finding.verdict, finding.data["kind"]) == (Verdict.INVALID, "early")
 
 
 class TestGhosts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import checker
+from checker import EXCUSABLE, NEVER_INVALID
 from checker.verdict import ClaimResult, Finding, Results, Verdict
 from cluster import mutants, places, systems
 from cluster.places.base import usable
@@ -236,8 +238,12 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 def expectations(checks: tuple[str, ...]) -> st.SearchStrategy[Expectation]:
-    some = st.lists(st.sampled_from(checks), unique=True).map(tuple)
-    return st.builds(Expectation, invalid=some) | st.builds(Expectation, excused=some)
+    def some(fit: Callable[[str], bool]) -> st.SearchStrategy[tuple[str, ...]]:
+        among = [claim for claim in checks if fit(claim)]
+        return st.lists(st.sampled_from(among), unique=True).map(tuple) if among else st.just(())
+
+    invalid, excused = some(lambda claim: claim not in NEVER_INVALID), some(lambda claim: claim in EXCUSABLE)
+    return st.builds(Expectation, invalid=invalid) | st.builds(Expectation, excused=excused)
 
 
 @given(scenarios())
