@@ -34,7 +34,7 @@ def request(
     clock_error: str | None,
     tokens_span_keys: bool,
     reading: foreign.Reading | None = None,
-    engine: checker.Engine = checker.Engine.AUTO,
+    engine: str = checker.Engine.AUTO,
 ) -> Request:
     """Raises UserError, OptionsError for claims that do not exist."""
     if claims is not None and not claims:
@@ -48,16 +48,19 @@ def request(
             )
         path, scenario = folder.history, _scenario_of(folder)
     reading = reading or foreign.Reading()
+    if engine not in set(checker.Engine):
+        raise UserError(f"--engine: found {engine!r}; {', '.join(checker.Engine)} are known")
+    how = checker.Engine(engine)
     share = None if clock_error is None else _share(clock_error)
     if scenario is None:
         options = checker.Options(clock_error=share or 0.0, tokens_span_keys=tokens_span_keys)
-        return Request(path, claims or checker.DEFAULT_CLAIMS, options, None, reading, engine)
+        return Request(path, claims or checker.DEFAULT_CLAIMS, options, None, reading, how)
     spans = tokens_span_keys or spans_keys(scenario)
     found = evidence.read(path.parent)
     options = analysis.options(scenario, spans, found)
     if share is not None:
         options = replace(options, clock_error=share)
-    return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, engine)
+    return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, how)
 
 
 def _scenario_of(folder: RunFolder) -> Scenario | None:

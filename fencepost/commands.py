@@ -46,6 +46,10 @@ app = typer.Typer(
 )
 
 StoreOption = Annotated[Path, typer.Option("--store", metavar="DIR", help="Where the folders of runs go.")]
+HistoryArgument = Annotated[Path, typer.Argument(metavar="HISTORY", help="A history file.")]
+FormatOption = Annotated[
+    str, typer.Option("--format", metavar="NAME", help="auto, jsonl, edn, jepsen-log or kv-log; auto looks for itself.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 
@@ -108,18 +112,51 @@ def check(
         bool, typer.Option("--tokens-span-keys", help="The service promises tokens that increase over all keys.")
     ] = False,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report (HTML) there.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a proof of the verdict on `linearizable`, for `verify`.")
+    ] = None,
+    format: FormatOption = "auto",
+    maps: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="THEIRS=OURS", help="An operation's other name, such as seize=acquire."),
+    ] = None,
+    map_errors: Annotated[
+        list[str] | None,
+        typer.Option("--map-error", metavar="THEIRS=OURS", help="An error's other name, such as busy=held."),
+    ] = None,
+    token: Annotated[str | None, typer.Option(metavar="FIELD", help="Where in a value the token is.")] = None,
+    key: Annotated[str, typer.Option(help="The key of operations that name none.")] = "lock",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|MODULE:CLASS", help="Search for an order that fits this model; needs no tokens."),
+    ] = None,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="With --model: values are pairs of a key and a value.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="With --model: what the search may take.")] = 60.0,
+    megabytes: Annotated[int, typer.Option(help="With --model: what the search may take.")] = 2000,
+    engine: Annotated[
+        str,
+        typer.Option(metavar="auto|columns|python", help="How long histories are checked; the answers are the same."),
+    ] = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Check a recorded history.
 
-    Given the folder of a run, its scenario says which claims, which clock error and which coverage.
+    Given the folder of a run, its scenario says which claims, which clock error and which coverage. Histories of Jepsen
+    (history.edn, or its log) and Porcupine are recognised. Models: register, cas-register, mutex, owner-mutex,
+    leased-mutex, reentrant-mutex, fenced-mutex, reentrant-fenced-mutex, semaphore, read-write-lock, fifo-queue, set,
+    key-value, or a class of your own.
     """
-    from fencepost import analysis, checking, tables
+    from fencepost import analysis, checking, foreign, tables
 
     console = _console(as_json)
     names = None if claims is None else [name.strip() for name in claims.split(",") if name.strip()]
-    request = checking.request(history, names, clock_error, tokens_span_keys)
-    results, events = checking.check(request)
+    reading = foreign.reading(format, maps or [], map_errors or [], token, key, model, independent, seconds, megabytes)
+    if model is not None and (report is not None or certificate is not None or names is not None):
+        raise UserError("--model checks one thing; --claims, --report and --certificate are for histories of locks")
+    request = checking.request(history, names, clock_error, tokens_span_keys, reading, engine)
+    results, events = checking.check(request, events_wanted=report is not None)
     console.print(tables.results_table(results, dict(request.options.coverage)), soft_wrap=True)
     console.print(tables.verdict_line(results), soft_wrap=True)
     if report is not None:
@@ -127,9 +164,71 @@ def check(
         if warning is not None:
             raise UserError(f"{report}: {warning}")
         console.print(f"report      {report}", markup=False, highlight=False, soft_wrap=True)
+    if certificate is not None:
+        from fencepost import certificates
+
+        if foreign.is_foreign(request.path, reading):
+            raise UserError(
+                f"--certificate is for histories in our own format; `fencepost export` makes one of {history}"
+            )
+        verdict = certificates.write(request.path, certificate)
+        words = f"certificate {certificate} (linearizable: {verdict})"
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
     if as_json:
         _print_json(results.to_dict())
     raise Finished(Exit(results.exit_code))
+
+
+@app.command(epilog=EPILOG)
+def verify(
+    history: HistoryArgument,
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="From `check --certificate`.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Verify a certificate of `check`, without trusting the checker.
+
+    Exits with 0 when it proves that the history is linearizable, 1 when that it is not, 254 when it proves nothing.
+    """
+    from fencepost import certificates
+
+    verdict = certificates.verify(history, certificate)
+    if as_json:
+        _print_json({"verdict": verdict, "claim": "linearizable"})
+    else:
+        print(f"proved: {history} is {'' if verdict == 'valid' else 'not '}linearizable")
+    raise Finished(Exit.VALID if verdict == "valid" else Exit.VIOLATED)
+
+
+@app.command(epilog=EPILOG)
+def export(
+    history: HistoryArgument,
+    target: Annotated[str, typer.Option("--to", metavar="edn|perfetto|jsonl", help="The format to write.")] = "edn",
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Instead of stdout.")] = None,
+    format: FormatOption = "auto",
+) -> None:
+    """Write a history in another format: Jepsen's EDN, a trace for Perfetto (ui.perfetto.dev), or our own."""
+    from fencepost import foreign
+
+    parts = foreign.export(history, format, target)
+    if output is not None:
+        _write(output, lambda path: foreign.write(path, parts))
+    else:
+        for part in parts:
+            print(part, end="")
+    raise Finished(Exit.VALID)
+
+
+@app.command(epilog=EPILOG)
+def lint(history: HistoryArgument, format: FormatOption = "auto") -> None:
+    """Name what is well-formed in a history and hardly what was meant, such as a timeout that counts as a failure.
+
+    Exits with 0 whatever is found.
+    """
+    from fencepost import foreign
+
+    for line in foreign.suspicions(history, format) or [f"{history}: nothing suspicious"]:
+        print(line)
+    raise Finished(Exit.VALID)
 
 
 @app.command(epilog=EPILOG)

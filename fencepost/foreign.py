@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import checker
-from checker.formats import Format, Names, Record, calls, detect, lint, read_records, to_events
+from checker.formats import Format, Names, Record, Target, calls, detect, lint, read_records, to_events
+from checker.formats import export as export_history
 from checker.history import Event, History, HistoryError
 from checker.search import Budget, ModelError
 from checker.search import check as search
@@ -29,7 +30,7 @@ class Reading:
 
 
 def reading(
-    format: Format,
+    format: str,
     maps: Sequence[str],
     errors: Sequence[str],
     token: str | None,
@@ -42,9 +43,16 @@ def reading(
     """From the command line. Raises UserError."""
     try:
         names = Names(_pairs("--map", maps), _pairs("--map-error", errors), token, key)
-        return Reading(format, names, model, independent, Budget(seconds, megabytes))
+        return Reading(_format(format), names, model, independent, Budget(seconds, megabytes))
     except (HistoryError, ModelError) as problem:
         raise UserError(str(problem)) from None
+
+
+def _format(name: str) -> Format:
+    try:
+        return Format(name)
+    except ValueError:
+        raise UserError(f"--format: found {name!r}; {', '.join(Format)} are known") from None
 
 
 def _pairs(option: str, words: Sequence[str]) -> Mapping[str, str]:
@@ -76,28 +84,60 @@ def check(
     started = time.perf_counter()
     records = read_records(path, how.format)
     warnings = tuple(suspicion.words() for suspicion in lint(records))
-    try:
-        if how.model is not None:
+    if how.model is not None:
+        try:
             return _searched(records, how, how.model, warnings, started), ()
-        history = History.of(to_events(records, how.names), warnings)
-    except HistoryError as problem:
-        line = problem.line
-        # Events are numbered one by one, while a record may begin on any line.
-        if how.model is None and line is not None and detect(path) is not Format.JSONL and 0 < line <= len(records):
-            line = line if any(record.line == line for record in records) else records[line - 1].line
-        raise HistoryError(problem.problem, line=line, path=str(path)) from None
+        except HistoryError as problem:
+            raise HistoryError(problem.problem, line=problem.line, path=str(path)) from None
+        except ModelError as problem:
+            raise UserError(f"{path}: {problem}") from None
+    history = _history(path, records, how, warnings)
+    if tuple(claims) == checker.DEFAULT_CLAIMS and not any(operation.lease_ns for operation in history.operations):
+        # Nobody asked for what rests on leases, and other tools record none.
+        claims = [claim for claim in claims if claim != "mutual-exclusion"]
     return checker.check(history, claims, options), history.events
+
+
+def _history(path: Path, records: Sequence[Record], how: Reading, warnings: tuple[str, ...]) -> History:
+    try:
+        events = to_events(records, how.names)
+    except HistoryError as problem:
+        raise HistoryError(problem.problem, line=problem.line, path=str(path)) from None
+    try:
+        return History.of(events, warnings)
+    except HistoryError as problem:
+        # It counts events, and records may begin on any line.
+        line = None if problem.line is None else records[problem.line - 1].line
+        raise HistoryError(problem.problem, line=line, path=str(path)) from None
 
 
 def _searched(
     records: Sequence[Record], how: Reading, model: str, warnings: tuple[str, ...], started: float
 ) -> checker.Results:
     found = calls(records, independent=how.independent)
-    try:
-        result = search(found, model, how.budget)
-    except ModelError as problem:
-        raise UserError(str(problem)) from None
+    result = search(found, model, how.budget)
     counted = Counter(call.outcome for call in found)
     outcomes = {name: counted[name] for name in ("ok", "fail", "info")}
     seconds = round(time.perf_counter() - started, 6)
     return checker.Results({"linearizable": result}, outcomes, {}, seconds, warnings)
+
+
+def suspicions(path: Path, format: str) -> list[str]:
+    """What `lint` has to say, a line each. Raises HistoryError, UserError."""
+    return [f"{path}: {suspicion.words()}" for suspicion in lint(read_records(path, _format(format)))]
+
+
+def export(path: Path, format: str, target: str) -> Iterator[str]:
+    """The history in another format, in parts. Raises HistoryError, UserError."""
+    try:
+        to = Target(target)
+    except ValueError:
+        raise UserError(f"--to: found {target!r}; {', '.join(Target)} are known") from None
+    how = Reading(_format(format))
+    history = _history(path, read_records(path, how.format), how, ()) if is_foreign(path, how) else checker.read(path)
+    return export_history(history, to)
+
+
+def write(path: Path, parts: Iterable[str]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(parts)

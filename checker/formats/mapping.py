@@ -62,7 +62,7 @@ class Names:
     def function(self, name: str) -> str | None:
         if name in self.functions:
             return self.functions[name]
-        return name if name in OPERATIONS else SYNONYMS.get(name)
+        return str(name) if name in OPERATIONS else SYNONYMS.get(name)
 
     def observation(self, error: str | None) -> str | None:
         """An error under our name; as it is where it is none of ours."""
@@ -81,10 +81,14 @@ def to_events(records: Iterable[Record], names: Names) -> list[Event]:
     """The records as events of our own. Raises HistoryError where a name or a token is missing."""
     events: list[Event] = []
     granted: dict[tuple[Any, str], int] = {}
+    timed = False
+    time = 0
     for index, record in enumerate(records):
-        time = index if record.time is None else record.time
+        timed = timed or record.time is not None
+        # Where no record has a time, its place has to do; where others have one, that of the one before.
+        time = record.time if record.time is not None else time if timed else index
         if record.process is None:
-            events.append(Event(index, time, NEMESIS, "info", record.f, None, _nemesis_value(record.value)))
+            events.append(Event(index, time, NEMESIS, "info", str(record.f), None, _nemesis_value(record.value)))
             continue
         f = names.function(record.f)
         if f is None:
@@ -96,7 +100,8 @@ def to_events(records: Iterable[Record], names: Names) -> list[Event]:
         key = names.key if record.key is None else str(record.key)
         value = _value(record, f, key, names, granted)
         error = names.observation(record.error) if record.type in ("fail", "info") else None
-        events.append(Event(index, time, record.process, record.type, f, key, value, error))  # type: ignore[arg-type]
+        error = None if error is None else str(error)
+        events.append(Event(index, time, record.process, record.type, f, key, value, error, record.node))  # type: ignore[arg-type]
     return events
 
 
@@ -141,7 +146,18 @@ def _has_lease(value: Any) -> bool:
 
 
 def _nemesis_value(value: Any) -> dict[str, Any] | None:
-    return dict(value) if isinstance(value, Mapping) else None if value is None else {"value": value}
+    if value is None:
+        return None
+    return plain if isinstance(plain := _plain(value), dict) else {"value": plain}
+
+
+def _plain(value: Any) -> Any:
+    """Without the types of other notations."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class Record:
     key: Any = None
     time: int | None = None
     error: str | None = None
+    node: str | None = None
 
 
 def detect(path: str | os.PathLike[str]) -> Format:
@@ -102,7 +103,9 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 def _of_event(event: Event) -> Record:
     process = event.process if isinstance(event.process, int) else None
-    return Record(event.index + 1, process, event.type, event.f, event.value, event.key, event.time, event.error)
+    return Record(
+        event.index + 1, process, event.type, event.f, event.value, event.key, event.time, event.error, event.node
+    )
 
 
 def _log(text: str) -> Iterator[Record]:
@@ -145,7 +148,17 @@ def _record(value: Any, line: int) -> Record:
     if time is not None and not isinstance(time, int):
         raise HistoryError(f"the operation has :time {edn.write(time)}; nanoseconds are needed", line=line)
     words = None if error is None else error if isinstance(error, str) else edn.write(error)
-    return Record(line, _process(value.get("process")), str(type), f, value.get("value"), value.get("key"), time, words)
+    return Record(
+        line=line,
+        process=_process(value.get("process")),
+        type=str(type),
+        f=f,
+        value=value.get("value"),
+        key=value.get("key"),
+        time=time,
+        error=words,
+        node=str(node) if isinstance(node := value.get("node"), str) else None,
+    )
 
 
 def _process(value: Any) -> int | None:

@@ -1,0 +1,97 @@
+"""The commands on histories: certificates and their verification, other tools' formats, models, export, lint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checker.formats import Target, export
+from checker.history import History
+from tests.checker import script
+from tests.checker.test_formats import HAZELCAST, JEPSEN_LOG
+
+GOOD = "1 acquire a\n1 ok 1\n2 acquire a\n2 fail held\n1 release a 1\n1 ok"
+BAD = "1 acquire a\n1 ok 1\n2 acquire a\n2 ok 1"
+
+
+def fencepost(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from fencepost.cli import main; main()", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> dict[str, Path]:
+    found = {}
+    for name, text in (("good", GOOD), ("bad", BAD)):
+        found[name] = tmp_path / f"{name}.jsonl"
+        found[name].write_text("".join(export(History.of(script.events(text)), Target.JSONL)))
+    return found
+
+
+@pytest.mark.parametrize(("name", "code", "words"), [("good", 0, "is linearizable"), ("bad", 1, "is not linearizable")])
+def test_a_certificate_proves_the_verdict(
+    recorded: dict[str, Path], tmp_path: Path, name: str, code: int, words: str
+) -> None:
+    certificate = tmp_path / "certificate.json"
+    assert fencepost("check", recorded[name], "--certificate", certificate).returncode == code
+    verified = fencepost("verify", recorded[name], certificate)
+    assert verified.returncode == code
+    assert words in verified.stdout
+    other = recorded["bad" if name == "good" else "good"]
+    refused = fencepost("verify", other, certificate)
+    assert refused.returncode == 254
+    assert "proves nothing" in refused.stderr
+
+
+def test_jepsens_history_is_checked_and_exported(tmp_path: Path) -> None:
+    path = tmp_path / "history.edn"
+    path.write_text(HAZELCAST.replace(":value nil", ":value [:isolated {:n1 #{:n2}}]"))
+    assert fencepost("check", path).returncode == 0
+    assert fencepost("export", path, "--to", "jsonl", "-o", tmp_path / "ours.jsonl").returncode == 0
+    assert fencepost("check", tmp_path / "ours.jsonl").returncode == 0
+    trace = fencepost("export", tmp_path / "ours.jsonl", "--to", "perfetto")
+    assert json.loads(trace.stdout)["traceEvents"]
+
+
+def test_a_model_is_searched(tmp_path: Path) -> None:
+    path = tmp_path / "jepsen.log"
+    path.write_text(JEPSEN_LOG.replace("cas\t[1 2]", "release\tnil"))
+    checked = fencepost("check", path, "--model", "mutex", "--json")
+    assert checked.returncode == 0, checked.stderr
+    assert json.loads(checked.stdout)["claims"]["linearizable"]["numbers"]["keys"] == 1
+
+
+def test_a_timeout_that_counts_as_a_failure_is_suspicious(tmp_path: Path) -> None:
+    path = tmp_path / "history.edn"
+    path.write_text("{:type :invoke :f :a :process 1}\n{:type :fail :f :a :process 1 :error :timed-out}")
+    assert f"{path}: line 2: 'a' failed with 'timed-out'" in fencepost("lint", path).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "complaint"),
+    [
+        (HAZELCAST + "{:type :ok", [], "line 8: not EDN"),
+        (HAZELCAST + "{:type :invoke :f :seize :process 7}", [], "line 8: 'seize' is no operation of a lock"),
+        (HAZELCAST + "\n{:type :ok :f :acquire :process 7 :value 3}", [], "line 9: process 7 completes 'acquire'"),
+        (HAZELCAST, ["--model", "spinlock"], "unknown model 'spinlock'"),
+        (HAZELCAST, ["--model", "register"], "line 1: 'acquire' is no operation of this model"),
+        (HAZELCAST, ["--model", "mutex", "--claims", "fencing"], "--model checks one thing"),
+        (HAZELCAST, ["--model", "mutex", "--seconds", "0"], "more than 0 seconds"),
+        (HAZELCAST, ["--map", "seize"], "THEIRS=OURS is needed"),
+        (HAZELCAST, ["--map", "seize=grab"], "'seize' can't stand for 'grab'"),
+        (HAZELCAST, ["--format", "xml"], "--format: found 'xml'"),
+        (HAZELCAST, ["--engine", "steam"], "--engine: found 'steam'"),
+        (HAZELCAST, ["--certificate", "x.json"], "--certificate is for histories in our own format"),
+    ],
+)
+def test_what_is_wrong_is_said_where_it_is(tmp_path: Path, text: str, options: list[str], complaint: str) -> None:
+    path = tmp_path / "history.edn"
+    path.write_text(text)
+    refused = fencepost("check", path, *options)
+    assert refused.returncode == 254
+    assert complaint in refused.stderr
+    assert "Traceback" not in refused.stderr
