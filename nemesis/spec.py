@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from cluster.places.base import Capability, Clock
+from cluster.systems.base import Feature
 from nemesis import kinds
 from nemesis.kinds import KILL, KINDS, PARTITION, PAUSE, RANDOM, Aim, Form, Kind, Parameter, Value
 
@@ -126,24 +127,29 @@ class Problem:
     remedy: str
 
 
+#: The system has whatever the place's capabilities need.
+NOTHING_LACKS: Mapping[Capability, Feature] = MappingProxyType({})
+
+
 def validate(
     spec: FaultSpec,
     nodes: Sequence[str],
     time_limit_ns: int,
     capabilities: Collection[Capability] = tuple(Capability),
     clients: int | None = None,
+    lacking: Mapping[Capability, Feature] = NOTHING_LACKS,
 ) -> list[Problem]:
     """All that is wrong with `spec` for a cluster of `nodes` at a place with `capabilities`, used by so many `clients`
-    (None: that isn't known); empty if nothing."""
+    (None: that isn't known); empty if nothing. `lacking`: what the place could do if the system had such features."""
     kind = KINDS.get(spec.fault)
     if kind is None:
         return [Problem("fault", repr(spec.fault), f"one of {_listing(FAULTS)}")]
     problems = []
     needs = kinds.needs(spec.fault, dict(spec.options))
     if needs is not None and needs not in capabilities:
-        problems.append(Problem("fault", f"{spec.fault}, which needs a place that can {needs}", "another place"))
+        problems.append(_unable("fault", spec.fault, needs, lacking))
     problems += _AIMED[kind.aims](spec, nodes, clients)
-    problems += _option_problems(spec, kind, capabilities)
+    problems += _option_problems(spec, kind, capabilities, lacking)
     problems += _moment_problems(spec)
     return problems + _time_problems(spec, time_limit_ns)
 
@@ -250,7 +256,17 @@ def _shapeless(spec: FaultSpec) -> list[Problem]:
     ]
 
 
-def _option_problems(spec: FaultSpec, kind: Kind, capabilities: Collection[Capability]) -> Iterator[Problem]:
+def _unable(field: str, fault: str, needs: Capability, lacking: Mapping[Capability, Feature]) -> Problem:
+    """Whose fault it is that a fault can't be done: the place's or the system's."""
+    if needs in lacking:
+        found = f"{fault}, which needs a system with the feature {lacking[needs]}"
+        return Problem(field, found, "a fault that needs nothing of this system, or the feature (docs/systems.md)")
+    return Problem(field, f"{fault}, which needs a place that can {needs}", "another place")
+
+
+def _option_problems(
+    spec: FaultSpec, kind: Kind, capabilities: Collection[Capability], lacking: Mapping[Capability, Feature]
+) -> Iterator[Problem]:
     given = dict(spec.options)
     for name in given:
         if name not in kind.parameters:
@@ -273,7 +289,7 @@ def _option_problems(spec: FaultSpec, kind: Kind, capabilities: Collection[Capab
             if name not in KINDS or name == RANDOM:
                 yield Problem("kinds", repr(name), f"some of {_listing([other for other in KINDS if other != RANDOM])}")
             elif wanted is not None and wanted not in capabilities:
-                yield Problem("kinds", f"{name}, which needs a place that can {wanted}", "another place")
+                yield _unable("kinds", name, wanted, lacking)
 
 
 def _value_problems(name: str, parameter: Parameter, value: Value) -> Iterator[Problem]:

@@ -55,6 +55,8 @@ def expand(
         draws = random.Random(f"{seed}/random/{spec}/{seen[spec]}")
         seen[spec] += 1
         on = _kinds_on(spec, draws, capabilities)
+        if not on:  # nothing of it can be done here, which is refused elsewhere
+            continue
         hardness = draws.uniform(0.5, 1.5)
         for start_ns in _starts(spec, time_limit_ns):
             drawn = _draw(on, spec, start_ns, hardness, draws)

@@ -37,6 +37,14 @@ class Preparable(Protocol):
         """`say` gets a line for each step that takes long. Raises PlaceError."""
 
 
+@runtime_checkable
+class Selective(Protocol):
+    """What makes a place that can't run every system."""
+
+    def unfit(self, system: System) -> str | None:
+        """Why it can't run the system; None if it can."""
+
+
 def names() -> tuple[str, ...]:
     return tuple(_BUILTIN)
 
@@ -47,6 +55,12 @@ def load(name: str) -> PlaceFactory:
     if not callable(factory) or not hasattr(factory, "capabilities"):
         raise UnknownName(f"place {name!r} is no place: it can't be called, or states no capabilities")
     return factory
+
+
+def unfit(name: str, system: System) -> str | None:
+    """Why the place can't run the system; None if it can. Raises UnknownName."""
+    factory = load(name)
+    return factory.unfit(system) if isinstance(factory, Selective) else None
 
 
 def create(name: str, system: System, nodes: Sequence[str], folder: Path, seed: int) -> Place:

@@ -66,8 +66,13 @@ NEEDED_FEATURES: Mapping[Capability, Feature] = MappingProxyType(
 
 def usable(capabilities: Collection[Capability], system: System) -> frozenset[Capability]:
     """Those of a place's capabilities that it has with this system."""
+    return frozenset(capabilities) - lacking(capabilities, system).keys()
+
+
+def lacking(capabilities: Collection[Capability], system: System) -> Mapping[Capability, Feature]:
+    """Those of a place's capabilities that are of no use with this system, and what it would have to offer."""
     offered = features(system)
-    return frozenset(able for able in capabilities if NEEDED_FEATURES.get(able) in (None, *offered))
+    return {able: need for able, need in NEEDED_FEATURES.items() if able in capabilities and need not in offered}
 
 
 class Place(Protocol):

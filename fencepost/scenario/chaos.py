@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cluster import places, systems
-from cluster.places.base import Capability, usable
+from cluster.places.base import Capability, lacking, usable
+from cluster.systems.base import Feature
 from fencepost.scenario.model import Scenario
 from nemesis import kinds, schedule, swarm
 from nemesis.schedule import Planned
@@ -14,6 +17,12 @@ def capabilities(scenario: Scenario) -> frozenset[Capability]:
     """What its place can do to its system. Raises UnknownName."""
     system = systems.create(scenario.system, scenario.mutant)
     return usable(places.load(scenario.place).capabilities, system)
+
+
+def lacking_features(scenario: Scenario) -> Mapping[Capability, Feature]:
+    """What its place could do as well if its system had such features. Raises UnknownName."""
+    system = systems.create(scenario.system, scenario.mutant)
+    return lacking(places.load(scenario.place).capabilities, system)
 
 
 def faults(scenario: Scenario) -> tuple[FaultSpec, ...]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from checker import CLAIMS, COVERAGE_KEYS, DEFAULT_CLAIMS
-from cluster import mutants
+from cluster import mutants, registry
 from fencepost import quantities
 from fencepost.scenario.model import Expectation, Scenario
 from fencepost.scenario.rules import complaints
@@ -61,14 +61,30 @@ class _Assumptions(NamedTuple):
 
 
 def load(path: Path) -> Scenario:
-    """Read and validate a scenario file. Raises ScenarioError with every problem that was found."""
+    """Read and validate a scenario file. Raises ScenarioError with every problem that was found.
+
+    Systems and places of the user's own may be in the file's folder, and in the current one.
+    """
+    scenario, document = _read(path)
+    if registry.is_own(scenario.system) or registry.is_own(scenario.place):
+        registry.look_in(path.parent, Path.cwd())
+    _judge(scenario, document)
+    return scenario
+
+
+def read(path: Path) -> Scenario:
+    """What a scenario file says, whether or not it can be run here. Raises ScenarioError."""
+    scenario, document = _read(path)
+    document.finish()
+    return scenario
+
+
+def _read(path: Path) -> tuple[Scenario, Document]:
     root = open_yaml(path, "a scenario")
     try:
-        scenario = _scenario(root, path)
+        return _scenario(root, path), root.document
     except Wrong as wrong:
         raise ScenarioError([Problem(str(path), None, "", wrong.found, wrong.remedy)]) from None
-    _judge(scenario, root.document)
-    return scenario
 
 
 def override(

@@ -11,13 +11,17 @@ from typing import NamedTuple
 
 from checker import CLAIMS, EXCUSABLE, NEVER_INVALID
 from checker.coverage import FAULT_KINDS
-from cluster import places, systems
+from cluster import places, registry, systems
 from cluster.registry import UnknownName
 from fencepost.quantities import NS_PER_MS, format_duration, plain
 from fencepost.scenario import chaos
 from fencepost.scenario.model import Scenario
 from fencepost.yaml_file import choice
 from nemesis.spec import FaultSpec, first_start_ns, validate
+from nemesis.swarm import RANDOM_THROUGHOUT
+
+#: When the first fault of `nemesis: random` is over at the latest.
+RANDOM_NS_MIN = first_start_ns(RANDOM_THROUGHOUT) + RANDOM_THROUGHOUT.for_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +44,31 @@ def complaints(scenario: Scenario) -> Iterator[Complaint]:
 
 
 def _names(scenario: Scenario) -> Iterator[Complaint]:
+    system = None
     try:
-        systems.create(scenario.system)
+        system = systems.create(scenario.system)
     except UnknownName as problem:
         yield _unknown("system", scenario.system, systems.names(), problem)
     else:
+        folder = None if scenario.path is None else scenario.path.parent
+        if folder is not None and (hidden := registry.hidden(scenario.system, folder)) is not None:
+            remedy = "modules of different names in the scenarios of one suite"
+            yield Complaint("system", f"{hidden}, while another module of that name is loaded", remedy)
         if scenario.mutant is not None and scenario.system != "lockd":
             yield Complaint("mutant", f"a mutant of {scenario.system}", "the system lockd: only it has mutants")
     try:
         places.load(scenario.place)
+        unfit = None if system is None else places.unfit(scenario.place, system)
     except UnknownName as problem:
         yield _unknown("place", scenario.place, places.names(), problem)
+    else:
+        if unfit is not None:
+            found = f"{scenario.place} for the system {scenario.system}: {unfit}"
+            yield Complaint("place", found, "another place, such as local", ("system",))
 
 
 def _unknown(field: str, name: str, known: tuple[str, ...], problem: UnknownName) -> Complaint:
-    if ":" in name:
+    if registry.is_own(name):
         return Complaint(field, str(problem), f"package.module:Class, or one of {', '.join(known)}")
     return Complaint(field, repr(name), f"{choice(name, known)}, or one of your own: package.module:Class")
 
@@ -78,13 +92,19 @@ def _workload(scenario: Scenario) -> Iterator[Complaint]:
 
 def _faults(scenario: Scenario) -> Iterator[Complaint]:
     try:
-        capabilities = chaos.capabilities(scenario)
+        capabilities, lacking = chaos.capabilities(scenario), chaos.lacking_features(scenario)
     except UnknownName:
         return
     nodes = scenario.node_names()
+    if scenario.nemesis == (RANDOM_THROUGHOUT,) and scenario.time_limit_ns < RANDOM_NS_MIN:
+        found = f"random in a run of {format_duration(scenario.time_limit_ns)}, in which no fault fits"
+        remedy = f"a time limit of at least {format_duration(RANDOM_NS_MIN)}, or a list of faults"
+        yield Complaint("nemesis", found, remedy, ("nemesis", "time_limit"))
+        return
     for position, spec in enumerate(scenario.nemesis):
         path = f"nemesis[{position}]"
-        for problem in validate(spec, nodes, scenario.time_limit_ns, capabilities, scenario.workload.clients):
+        clients = scenario.workload.clients
+        for problem in validate(spec, nodes, scenario.time_limit_ns, capabilities, clients, lacking):
             rests_on = (path, "nodes", "time_limit", "place")
             yield Complaint(f"{path}.{problem.field}", problem.found, problem.remedy, rests_on)
 

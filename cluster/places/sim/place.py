@@ -72,20 +72,24 @@ class SimPlace:
 
     def __init__(self, system: System, nodes: Sequence[str], folder: Path, *, seed: int = 0) -> None:
         """Raises PlaceError for a system that can't be simulated."""
-        core_type = getattr(system, "core_type", None)
-        if core_type is None:
-            raise PlaceError(f"the place sim can't run {system.name}: it simulates lockd and its mutants alone")
+        reason = self.unfit(system)
+        if reason is not None:
+            raise PlaceError(f"the place sim can't run {system.name}: {reason}")
         self.system = system
         self.nodes: Sequence[str] = tuple(nodes)
         self._folder = folder
         self._seed = seed
-        self._core_type: type[Core] = core_type
+        self._core_type: type[Core] = getattr(system, "core_type", Core)
         self._storage_type: type[Storage] = getattr(system, "storage_type", Storage)
         self._nodes: dict[str, SimNode] = {}
         self._links: dict[Link, SimLink] = {}
         self._gateways = {node: Gateway() for node in nodes}
         self._connections = 0
         self._closed = False
+
+    @staticmethod
+    def unfit(system: System) -> str | None:
+        return None if hasattr(system, "core_type") else "it simulates lockd and its mutants, and nothing else"
 
     # ---- processes
 
