@@ -24,8 +24,6 @@ from typing import TypeVar
 import psutil
 
 from cluster.concurrency import all_of
-from cluster.faulty.control import ControlFile, Order
-from cluster.node.clock import ControlledClock
 from cluster.places import ownership, vdso
 from cluster.places.base import (
     Capability,
@@ -40,7 +38,9 @@ from cluster.places.base import (
     Shaping,
     usable,
 )
+from cluster.places.controls import Controls
 from cluster.places.links import LOOPBACK, Links
+from cluster.places.node_log import NodeLog
 from cluster.places.reaper import MARK_VARIABLE, Reaper
 from cluster.places.vdso import VdsoClock, VdsoError
 from cluster.systems.base import Address, NodeView, System
@@ -51,9 +51,6 @@ STOP_BUDGET_S = 3.0
 SIGNAL_BUDGET_S = 5.0
 #: The kernel shows a stop in /proc a moment after the signal was sent.
 STATE_POLL_S = 0.002
-#: Enough for a traceback, and still readable in an error message.
-LOG_TAIL_LINES = 15
-LOG_TAIL_BYTES = 8_192
 #: A link has a listener and, for each connection, two sockets: one connection in use and one that is being replaced.
 FILES_PER_LINK = 5
 #: Whatever else the harness has open: its clients, the history, logs.
@@ -65,11 +62,10 @@ T = TypeVar("T")
 @dataclass(slots=True, eq=False)
 class _Node:
     view: NodeView
-    log: Path
+    log: NodeLog
     reservation: socket.socket
     process: asyncio.subprocess.Process | None = None
     identity: psutil.Process | None = None
-    log_start: int = 0  # where the log of the current process begins
     doomed: bool = False  # told to end; it may be alive for a moment yet
     wall: VdsoClock | None = None  # of the current process, once it was turned
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change of a node at a time
@@ -101,11 +97,11 @@ class LocalPlace:
         self._links: Links | None = None
         self._reaper = Reaper()
         self._equipment: frozenset[Capability] = frozenset()
-        self._clocks: dict[str, ControlledClock] = {}
-        self._disks: dict[str, ControlFile] = {}
+        self._controls = Controls()
 
     def equip(self, capabilities: Collection[Capability]) -> None:
         self._equipment = usable(capabilities, self.system)
+        self._controls.equip(capabilities, self.system)
 
     @property
     def links(self) -> Links:
@@ -138,14 +134,9 @@ class LocalPlace:
             home = self._folder / "nodes" / node
             data = home / "data"
             data.mkdir(parents=True, exist_ok=True)
-            clock = home / "clock" if Capability.TURN_LEASE_CLOCKS in self._equipment else None
-            if clock is not None:
-                self._clocks[node] = ControlledClock(clock)
-            disk = home / "disk" if Capability.BREAK_DISKS in self._equipment else None
-            if disk is not None:
-                self._disks[node] = ControlFile(disk, create=True)
-            view = NodeView(node, listens[node], self._links.peers(node), data, clock, disk)
-            self._nodes[node] = _Node(view, home / "node.log", reservations[node])
+            controls = self._controls.lay_out(node, home, home)
+            view = NodeView(node, listens[node], self._links.peers(node), data, controls.clock, controls.disk)
+            self._nodes[node] = _Node(view, NodeLog(home / "node.log"), reservations[node])
         await self._reaper.start()
 
     def address(self, node: str) -> Address:
@@ -160,8 +151,9 @@ class LocalPlace:
             if _state(entry) is not ProcessState.DEAD:
                 return
             launch = self.system.launch(entry.view)
-            with entry.log.open("ab") as log:
-                entry.log_start, entry.doomed, entry.wall = log.tell(), False, None
+            entry.log.begin()
+            with entry.log.path.open("ab") as log:
+                entry.doomed, entry.wall = False, None
                 try:
                     entry.process = await asyncio.create_subprocess_exec(
                         *launch.argv,
@@ -220,9 +212,10 @@ class LocalPlace:
 
     async def account(self, node: str) -> str:
         entry = self._node(node)
-        tail = _tail(entry)
-        told = f"its log ends:\n{tail}" if tail else "it logged nothing"
-        return f"{node} {_fate(entry)}; {told}"
+        if _state(entry) is ProcessState.DEAD:
+            # The kernel shows its end a moment before the exit code has come to us.
+            await _ended(entry, SIGNAL_BUDGET_S)
+        return f"{node} {_fate(entry)}; {entry.log.tail()}"
 
     async def set_cuts(self, links: Iterable[Link]) -> None:
         try:
@@ -260,13 +253,13 @@ class LocalPlace:
 
     async def turn_clock(self, node: str, clock: Clock, setting: ClockSetting) -> None:
         if clock is Clock.LEASE:
-            self._lease_clock(node).turn(setting.step_ns, setting.rate)
+            self._controls.turn_clock(node, setting)
         else:
             await self._turn_wall_clock(self._node(node), setting)
 
     async def true_clock(self, node: str, clock: Clock) -> None:
         if clock is Clock.LEASE:
-            self._lease_clock(node).right()
+            self._controls.true_clock(node)
             return
         entry = self._node(node)
         async with entry.lock:
@@ -282,34 +275,14 @@ class LocalPlace:
                 entry.wall = await _patching(partial(VdsoClock, entry.process.pid))
             await _patching(partial(entry.wall.turn, setting.step_ns, setting.rate))
 
-    def _lease_clock(self, node: str) -> ControlledClock:
-        if node not in self._clocks:
-            raise PlaceError(f"the clock of {node}'s leases can't be turned: it runs on its own")
-        return self._clocks[node]
-
     async def break_disk(self, node: str, mode: DiskMode | None, slow_ms: int = 0) -> None:
-        disk = self._disk(node)
-        disk.give(Order(disk.order().serial + 1, mode, slow_ms))
+        self._controls.break_disk(node, mode, slow_ms)
 
     async def disk_report(self, node: str) -> DiskReport:
-        disk = self._disk(node)
-        report = disk.report()
-        if report.serial != disk.order().serial:
-            return DiskReport(waiting=report.waiting)
-        return DiskReport(report.hits, report.unsynced_bytes, report.waiting)
-
-    def _disk(self, node: str) -> ControlFile:
-        if node not in self._disks:
-            raise PlaceError(f"the disk of {node} is none that could fail on demand")
-        return self._disks[node]
+        return self._controls.disk_report(node)
 
     async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
-        with self._node(node).log.open("rb") as log:
-            end = log.seek(0, os.SEEK_END)
-            if offset < 0:
-                return b"", end
-            log.seek(offset)
-            return log.read(end - offset), end
+        return self._node(node).log.read(offset)
 
     async def close(self) -> None:
         try:
@@ -319,12 +292,7 @@ class LocalPlace:
             for entry in self._nodes.values():
                 _signal(entry, signal.SIGKILL)
                 entry.reservation.close()
-            for clock in self._clocks.values():
-                clock.close()
-            for disk in self._disks.values():
-                disk.close()
-            self._clocks.clear()
-            self._disks.clear()
+            self._controls.close()
             if self._links is not None:
                 self._links.close()
             await self._reaper.stop()
@@ -343,9 +311,14 @@ class LocalPlace:
 
 
 async def _patching(step: Callable[[], T]) -> T:
-    """Do it in a thread, since processes are stopped and waited for; to its end whoever is cancelled meanwhile."""
+    """Do it in a thread, since processes are stopped and waited for. Ends when it is done, also when cancelled: nobody
+    else may turn the clock meanwhile."""
+    task = asyncio.ensure_future(asyncio.to_thread(step))
     try:
-        return await asyncio.shield(asyncio.to_thread(step))
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
     except VdsoError as problem:
         raise PlaceError(str(problem)) from problem
 
@@ -413,15 +386,3 @@ def _fate(entry: _Node) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name} (pid {entry.process.pid})"
     return f"exited with code {code} (pid {entry.process.pid})"
-
-
-def _tail(entry: _Node) -> str:
-    """The last lines that the node's current process wrote."""
-    try:
-        with entry.log.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(entry.log_start, size - LOG_TAIL_BYTES))
-            lines = log.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return "\n".join(f"  {line}" for line in lines[-LOG_TAIL_LINES:])
