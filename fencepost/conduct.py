@@ -65,7 +65,7 @@ def final_budget_s(scenario: Scenario) -> float:
     """Each thread takes its keys one after the other, and each may have to outlast a lease."""
     workload = scenario.workload
     turns = -(-workload.keys // workload.clients)
-    patience_s = (workload.lease_ms + workload.timeout_ms) / 1000 + SLACK_S
+    patience_s = (kinds.longest_lease_ms(workload) + workload.timeout_ms) / 1000 + SLACK_S
     return 2 * turns * patience_s
 
 

@@ -8,7 +8,7 @@ still means to do in its turn is its agenda, a tuple of steps, the first of whic
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from checker.history import Event
 from workloads.generator import PENDING, Answer, Context, Generator, Op, Wait
@@ -45,9 +45,18 @@ class Behaviour(Protocol):
         """What is left to do after `event`, which completed the first step of `agenda` as `ok` or `fail`."""
 
 
+@runtime_checkable
+class Persistent(Behaviour, Protocol):
+    """One that also goes on after an unknown outcome, over a new connection and under a new process number."""
+
+    def persist(self, agenda: Agenda) -> Agenda:
+        """What is left to do after an `info` ended the first step of `agenda`."""
+
+
 def client(behaviour: Behaviour, seed: Seed) -> Generator:
     """Turn after turn of `behaviour` on one thread. The first step of a turn may be held back by a rate, the others
-    are prompt. An `info` ends the turn: the process is retired, and its successor knows nothing."""
+    are prompt. An `info` ends the turn, as the process is retired and its successor knows nothing; unless the behaviour
+    is `Persistent`."""
     return _Client(behaviour, seed)
 
 
@@ -85,7 +94,10 @@ class _Client:
         if not self.waiting or event.type == "invoke":
             return self
         agenda: Agenda = ()
-        if event.type != "info":
+        if event.type == "info":
+            if isinstance(self.behaviour, Persistent):
+                agenda = self.behaviour.persist(self.agenda)
+        else:
             agenda = self.behaviour.react(self.seed.split(self.turns - 1), self.agenda, event)
         due_ns = event.time + agenda[0].after_ns if agenda else 0
         return _Client(self.behaviour, self.seed, self.turns, agenda, due_ns)

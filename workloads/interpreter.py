@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cluster.systems.base import LockClient, NodeUnreachable, Outcome
 from workloads.dispatch import Dispatcher, Invocation, Recorder, WorkloadError
@@ -274,12 +275,22 @@ async def _ask(client: LockClient, op: Op) -> Outcome:
     key = op.key or ""
     match op.f:
         case "acquire":
-            return await client.acquire(key, value["lease_ms"], value["wait_ms"])
+            call = client.acquire(key, value["lease_ms"], value["wait_ms"])
+            return await (call if "abandon_ms" not in value else _abandon(client, call, value["abandon_ms"]))
         case "release":
             return await client.release(key, value["token"])
         case "inspect":
             return await client.inspect(key)
     raise ValueError(f"no client can do {op.f!r}")
+
+
+async def _abandon(client: LockClient, call: Coroutine[Any, Any, Outcome], after_ms: int) -> Outcome:
+    """Close the connection in the middle of a call, unless it comes back before that."""
+    task = asyncio.create_task(call)
+    await asyncio.wait({task}, timeout=after_ms / 1000)
+    if not task.done():
+        await _close(client)
+    return await task
 
 
 async def _close(client: LockClient) -> None:

@@ -9,14 +9,19 @@ from types import MappingProxyType
 from workloads.clients import Behaviour, client
 from workloads.combinators import stagger, time_limit
 from workloads.generator import Generator
+from workloads.ghosts import Ghost
 from workloads.guarded_resource import GuardedResource
 from workloads.interpreter import Call
+from workloads.mixed_leases import LONG_LEASES, MixedLeases
 from workloads.mutex import Mutex
+from workloads.queries import HolderQueries
 from workloads.recovery import recovery
 from workloads.resource import Resource
+from workloads.retries import Retries
 from workloads.seeds import Seed
 from workloads.spec import WorkloadSpec
 from workloads.threads import each_thread
+from workloads.waiters import WAITER_LEASES_MAX, Waiters
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +36,23 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
+    """`leases`: how many times the spec's lease a client of this kind may hold a lock at the end, when all are done."""
+
     behaviour: Callable[[WorkloadSpec, int], Behaviour]
     uses_resource: bool = False
+    abandons: bool = False
+    leases: int = 1
 
 
 _KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
         "mutex": _Kind(lambda spec, _: Mutex(spec)),
         "guarded-resource": _Kind(GuardedResource, uses_resource=True),
+        "ghost": _Kind(lambda spec, _: Ghost(spec), abandons=True, leases=0),
+        "waiters": _Kind(lambda spec, _: Waiters(spec), abandons=True, leases=WAITER_LEASES_MAX),
+        "retries": _Kind(lambda spec, _: Retries(spec)),
+        "holder-queries": _Kind(HolderQueries),
+        "mixed-leases": _Kind(lambda spec, _: MixedLeases(spec), leases=LONG_LEASES),
     }
 )
 
@@ -51,6 +65,16 @@ def names() -> tuple[str, ...]:
 def uses_resource(kind: str) -> bool:
     """Whether clients of this kind write to the guarded resource."""
     return _KINDS[kind].uses_resource
+
+
+def abandons(kind: str) -> bool:
+    """Whether clients of this kind close their connection in the middle of an acquire."""
+    return _KINDS[kind].abandons
+
+
+def longest_lease_ms(spec: WorkloadSpec) -> int:
+    """The longest lease under which a lock may still be held when all clients are done."""
+    return _KINDS[spec.kind].leases * spec.lease_ms
 
 
 def build(spec: WorkloadSpec, seed: int, time_limit_ns: int) -> Workload:
@@ -68,4 +92,5 @@ def build(spec: WorkloadSpec, seed: int, time_limit_ns: int) -> Workload:
     if kind.uses_resource:
         resource = Resource(root.split("resource"), spec.write_delay_ms)
         calls = {"write": resource.write, "read": resource.read}
-    return Workload(time_limit(time_limit_ns, each_thread(threads, one)), recovery(spec, threads), calls)
+    final = recovery(spec, threads, longest_lease_ms(spec))
+    return Workload(time_limit(time_limit_ns, each_thread(threads, one)), final, calls)

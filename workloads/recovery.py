@@ -25,11 +25,13 @@ ATTEMPTS_MAX = 10
 PAUSE_NS = 200 * NS_PER_MS
 
 
-def recovery(spec: WorkloadSpec, threads: Sequence[int]) -> Generator:
-    """The final operations on every key of `spec`."""
+def recovery(spec: WorkloadSpec, threads: Sequence[int], longest_ms: int | None = None) -> Generator:
+    """The final operations on every key of `spec`. `longest_ms` is the longest lease that may be left: the spec's,
+    unless told otherwise; 0 where every lock must have been given back."""
+    longest_ms = spec.lease_ms if longest_ms is None else longest_ms
     keys = spec.key_names()
     neighbours = [*threads[1:], *threads[:1]]
-    take = Step("acquire", "", {"lease_ms": spec.lease_ms, "wait_ms": spec.lease_ms + PATIENCE_MS})
+    take = Step("acquire", "", {"lease_ms": spec.lease_ms, "wait_ms": longest_ms + PATIENCE_MS})
     look = Step("inspect", "")
     return phases(
         [

@@ -8,7 +8,7 @@ from cluster.node.commands import Grant, Granted, Result
 from cluster.node.core import Core
 from cluster.node.locks import Hold, LockTable
 from cluster.node.members import Members
-from cluster.node.protocol import Acquire, Answer, Confirmed, LockRequest, Session
+from cluster.node.protocol import Answer, Confirmed, LockRequest, Session
 from cluster.node.raftlog import Entry
 from cluster.node.steward import Caller, Steward, Waiter
 
@@ -33,7 +33,7 @@ class GrantBeforeCommit(Core):
 
 
 class TwoGrantsInFlight(Core):
-    """An acquire is judged on the applied state, and a grant does not look at what it meets."""
+    """Requests are judged on the applied state, and a grant does not look at what it meets."""
 
     class table_type(LockTable):  # noqa: N801
         def grant(self, command: Grant) -> Result:
@@ -42,11 +42,8 @@ class TwoGrantsInFlight(Core):
             return Granted(self.last_token)
 
     class steward_type(Steward):  # noqa: N801
-        def _acquire(self, now: int, caller: Caller, request: Acquire) -> None:
-            if self.table.holder(request.key) is None and request.key not in self._queues:
-                self._grant(now, request.key, request.lease_ms, caller)
-            else:
-                super()._acquire(now, caller, request)
+        def holder(self, key: str) -> int | None:
+            return self.table.holder(key)
 
 
 class BelievedUnconfirmed(Core):
