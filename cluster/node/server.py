@@ -104,6 +104,8 @@ class Connection(asyncio.Protocol):
             self._server.client_gone(self._number)
 
     def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
         try:
             for body in self._channel.receive(data):
                 self._take(_decoder.decode(body))
