@@ -49,8 +49,11 @@ from cluster.places.base import (
     DiskMode,
     DiskReport,
     Link,
+    LinkCounts,
     PlaceError,
     ProcessState,
+    Shaping,
+    usable,
 )
 from cluster.places.controls import Controls
 from cluster.places.docker_agent import AGENT_PORT, SECRET_VARIABLE
@@ -143,6 +146,8 @@ class DockerPlace:
             Capability.KILL,
             Capability.PAUSE,
             Capability.CUT_CLIENTS,
+            Capability.SHAPE_LINKS,
+            Capability.SHAPE_FRAMES,
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
             *([Capability.TURN_WALL_CLOCKS] if vdso.supported() else []),
@@ -163,12 +168,12 @@ class DockerPlace:
         self._user = ""
         self._nodes: dict[str, _Node] = {}
         self._direct = False
-        self._clients_apart = False
+        self._equipment: frozenset[Capability] = frozenset()
         self._gateway = ""  # where packets come from that this machine sends to containers directly
 
     def equip(self, capabilities: Collection[Capability]) -> None:
         self._controls.equip(capabilities, self.system)
-        self._clients_apart = Capability.CUT_CLIENTS in capabilities
+        self._equipment = usable(capabilities, self.system)
 
     @staticmethod
     def prepare(say: Callable[[str], object]) -> None:
@@ -198,12 +203,15 @@ class DockerPlace:
             zip(self.nodes, await all_of(self._start_agent(node, inner, outer) for node in self.nodes), strict=True)
         )
         for node, network in networks.items():
+            self._agents.add(node, network.control, network.inner)
+        await all_of(self._await_agent(node, network.container) for node, network in networks.items())
+        for node, network in networks.items():
             (self._home(node) / "data").mkdir(parents=True, exist_ok=True)
             controls = self._controls.lay_out(node, self._home(node), HOME)
             view = NodeView(
                 node,
                 Address("0.0.0.0", NODE_PORT),
-                {peer: other.inner for peer, other in networks.items() if peer != node},
+                await self._peers(node, networks),
                 Path(HOME / "data"),
                 controls.clock,
                 controls.disk,
@@ -211,11 +219,15 @@ class DockerPlace:
                 python=Python(["python3", "-m"]),
             )
             self._nodes[node] = _Node(view, network, NodeLog(self._home(node) / LOG_NAME))
-            self._agents.add(node, network.control, network.inner)
-        await all_of(map(self._await_agent, self.nodes))
         self._direct = await self._reachable(network.inner.host for network in networks.values())
         await self._connected.call("the network could not be looked at", inner.reload)
         self._gateway = str(inner.attrs["IPAM"]["Config"][0]["Gateway"])
+
+    async def _peers(self, node: str, networks: Mapping[str, _Network]) -> dict[str, Address]:
+        """Where a node reaches the others: through its agent, if the run is going to shape links."""
+        if self._equipment & {Capability.SHAPE_LINKS, Capability.SHAPE_FRAMES}:
+            return await self._agents.proxy_links(node, framed=Capability.SHAPE_FRAMES in self._equipment)
+        return {peer: network.inner for peer, network in networks.items() if peer != node}
 
     def _home(self, node: str) -> Path:
         return self._folder / "nodes" / node
@@ -288,8 +300,7 @@ class DockerPlace:
     def _labels(self) -> dict[str, str]:
         return {RUN_LABEL: self.run, HARNESS_LABEL: str(Harness.this()), FOLDER_LABEL: str(self._folder)}
 
-    async def _await_agent(self, node: str) -> None:
-        container = self._node(node).network.container
+    async def _await_agent(self, node: str, container: Container) -> None:
         deadline = time.monotonic() + AGENT_BUDGET_S
         while True:
             try:
@@ -318,7 +329,7 @@ class DockerPlace:
 
     def address(self, node: str) -> Address:
         network = self._node(node).network
-        return network.inner if self._direct and not self._clients_apart else network.published
+        return network.inner if self._direct and Capability.CUT_CLIENTS not in self._equipment else network.published
 
     def client_address(self, node: str) -> Address:
         network = self._node(node).network
@@ -410,8 +421,17 @@ class DockerPlace:
         async with self._agents.probe_address(link) as address:
             return await self.system.probe(address, timeout)
 
+    async def shape_links(self, shapings: Mapping[Link, Shaping]) -> None:
+        await self._agents.shape_links(shapings)
+
+    async def reset_links(self, links: Collection[Link]) -> int:
+        return await self._agents.reset_links(links)
+
+    async def link_counts(self, link: Link) -> LinkCounts:
+        return await self._agents.link_counts(link)
+
     async def cut_clients(self, nodes: Collection[str]) -> None:
-        if not (self._direct and self._clients_apart):
+        if not self._direct or Capability.CUT_CLIENTS not in self._equipment:
             raise PlaceError(
                 "the way of clients can't be told from ours: this machine does not reach containers directly"
             )

@@ -8,8 +8,19 @@ Run as `python -m cluster.places.docker_agent`; the secret is in the environment
 the engine's loopback. A connection begins with one line of JSON; the answer is one line, {"ok": ...} or {"error": ...}.
     {"secret": ..., "do": "block", "lost": [...], "mute": [...], "away": [...], "seconds": 10}    replaces it
     {"secret": ..., "do": "blocked"}    what is blocked now
-    {"secret": ..., "do": "connect", "host": ..., "port": ...}    from then on the connection leads there, as a probe
-It uses the standard library alone, and blocks nobody for longer than it was last told to.
+    {"secret": ..., "do": "connect", "host": ..., "port": ..., "link": [source, target]}
+        from then on the connection leads there, as a probe of that link
+It blocks nobody for longer than it was last told to.
+
+Where links are to be shaped, the agent also proxies what the node sends, as `cluster.places.links` does for local
+nodes: the node reaches its peers through listeners of the agent in the network that they share. What a link does to
+bytes is done by the agent of whoever opened the connection, in both directions; so both ends' agents are told of it.
+    {"secret": ..., "do": "links", "node": ..., "targets": {name: [host, port]}, "framed": ...}    {"ok": {name: port}}
+    {"secret": ..., "do": "shape", "shapings": [[source, target, {...}]]}    replaces them all
+    {"secret": ..., "do": "reset", "links": [[source, target]]}    {"ok": how many connections there were}
+    {"secret": ..., "do": "counts", "link": [source, target]}    {"ok": [...]}
+
+It uses the standard library alone, besides modules of this project that do too.
 """
 
 from __future__ import annotations
@@ -28,7 +39,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from cluster.places.base import Link, Shaping
+from cluster.places.links import Links
 from cluster.places.packet_filter import FILTERS, PROBE_PORTS, Blocked, Filter, Step
+from cluster.systems.base import Address
 
 AGENT_PORT = 7419
 SECRET_VARIABLE = "FENCEPOST_SECRET"
@@ -39,7 +53,13 @@ TOOL_BUDGET_S = 5.0
 CONNECT_BUDGET_S = 10.0
 LINE_BYTES_MAX = 64 * 1024
 
+LOOPBACK = "127.0.0.1"
+
+_CONNECTED = b'{"ok": true}\n'
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class AgentError(Exception):
@@ -56,6 +76,7 @@ class Agent:
         self._expiry: asyncio.TimerHandle | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._ports = itertools.cycle(PROBE_PORTS)
+        self._links: Links | None = None
 
     async def serve(self) -> None:
         """Until it is told to end by SIGTERM."""
@@ -104,8 +125,17 @@ class Agent:
                 case "blocked":
                     answer = {"ok": {kind: sorted(who) for kind, who in asdict(self._blocked).items()}}
                 case "connect":
-                    await self._connect(request["host"], int(request["port"]), reader, writer)
+                    await self._connect(request, reader, writer)
                     return
+                case "links":
+                    answer = {"ok": await self._open_links(request)}
+                case "shape":
+                    self._shaped.shape({Link(*link): _shaping(how) for *link, how in request["shapings"]})
+                    answer = {"ok": True}
+                case "reset":
+                    answer = {"ok": self._shaped.reset([Link(*link) for link in request["links"]])}
+                case "counts":
+                    answer = {"ok": list(self._shaped.counts(Link(*request["link"])))}
                 case unknown:
                     answer = {"error": f"no request {unknown!r}"}
         except (AgentError, OSError) as problem:
@@ -129,20 +159,58 @@ class Agent:
         print("the blocks were not renewed: they end", file=sys.stderr, flush=True)
         self._expiring = asyncio.get_running_loop().create_task(self._block(Blocked(), 0))
 
-    async def _connect(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(CONNECT_BUDGET_S):
-            there = await self._dial(host, port)
-        there_reader, there_writer = await asyncio.open_connection(sock=there)
+    @property
+    def _shaped(self) -> Links:
+        if self._links is None:
+            raise AgentError("links are not proxied here")
+        return self._links
+
+    async def _open_links(self, request: dict[str, Any]) -> dict[str, int]:
+        targets = {name: Address(host, port) for name, (host, port) in request["targets"].items()}
+        self._links = Links(targets, framed=request["framed"])
+        await self._links.open([request["node"]])
+        return {peer: address.port for peer, address in self._links.peers(request["node"]).items()}
+
+    async def _connect(
+        self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        host, port = request["host"], int(request["port"])
+        if self._links is None:
+            await self._lead_to(host, port, reader, writer)
+            return
+
+        async def lead_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError, AgentError):
+                await self._lead_to(host, port, reader, writer, greet=False)
+            writer.close()
+
+        # Through the proxy first, and from there as a probe.
+        behind = await asyncio.start_server(lead_on, LOOPBACK, 0)
         try:
-            writer.write(b'{"ok": true}\n')
-            ways = [asyncio.create_task(_pass_on(*way)) for way in ((reader, there_writer), (there_reader, writer))]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
-            await asyncio.wait(ways)
+            via = Address(LOOPBACK, behind.sockets[0].getsockname()[1])
+            async with self._links.probe_address(Link(*request["link"]), via) as entrance:
+                there = await asyncio.open_connection(entrance.host, entrance.port)
+                writer.write(_CONNECTED)
+                await _pipe((reader, writer), there)
         finally:
-            # Nothing of a probe may go through later, when the link is mended.
-            there_writer.transport.abort()
+            behind.close()
+
+    async def _lead_to(
+        self,
+        host: str,
+        port: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        greet: bool = True,
+    ) -> None:
+        async with asyncio.timeout(CONNECT_BUDGET_S):
+            sock = await self._dial(host, port)
+        there = await asyncio.open_connection(sock=sock)
+        if greet:
+            writer.write(_CONNECTED)
+        # Nothing of a probe may go through later, when the link is mended: `_dial` sees to that.
+        await _pipe((reader, writer), there)
 
     async def _dial(self, host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -165,11 +233,27 @@ class Agent:
         raise AgentError("every port for probes is in use")
 
 
+async def _pipe(here: Streams, there: Streams) -> None:
+    """Pass on in both directions until one ends; then `there` is reset."""
+    ways = [asyncio.create_task(_pass_on(*way)) for way in ((here[0], there[1]), (there[0], here[1]))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        there[1].transport.abort()
+
+
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while piece := await reader.read(LINE_BYTES_MAX):
             writer.write(piece)
             await writer.drain()
+
+
+def _shaping(fields: dict[str, Any]) -> Shaping:
+    low, high = fields.pop("delay_ms")
+    return Shaping(delay_ms=(low, high), **fields)
 
 
 async def _run(steps: Sequence[Step]) -> None:

@@ -10,12 +10,12 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cluster.concurrency import all_of
-from cluster.places.base import Link, PlaceError
+from cluster.places.base import Link, LinkCounts, PlaceError, Shaping
 from cluster.places.packet_filter import Blocked
 from cluster.systems.base import Address
 
@@ -88,6 +88,29 @@ class Agents:
             self._renewal = asyncio.create_task(self._renew())
         await all_of(self._block(name) for name in self._agents)
 
+    async def proxy_links(self, name: str, *, framed: bool) -> dict[str, Address]:
+        """Have the agent proxy its node's links; under which addresses the node then reaches the others.
+        Raises PlaceError."""
+        targets = {other: [agent.node.host, agent.node.port] for other, agent in self._agents.items()}
+        ports = await self._ask(name, {"do": "links", "node": name, "targets": targets, "framed": framed})
+        return {peer: Address(LOOPBACK, port) for peer, port in ports.items()}
+
+    async def shape_links(self, shapings: Mapping[Link, Shaping]) -> None:
+        """Shape exactly these links. Raises PlaceError."""
+        listed = [[*link, asdict(shaping)] for link, shaping in shapings.items()]
+        await all_of(self._ask(name, {"do": "shape", "shapings": listed}) for name in self._agents)
+
+    async def reset_links(self, links: Collection[Link]) -> int:
+        """Reset every connection that the links' sources opened; says how many. Raises PlaceError."""
+        by_source = {link.source: [list(other) for other in links if other.source == link.source] for link in links}
+        counts = await all_of(self._ask(name, {"do": "reset", "links": listed}) for name, listed in by_source.items())
+        return sum(counts)
+
+    async def link_counts(self, link: Link) -> LinkCounts:
+        """Of both ends' agents: each proxies what its own node opens. Raises PlaceError."""
+        counts = await all_of(self._ask(name, {"do": "counts", "link": list(link)}) for name in link)
+        return LinkCounts(*map(sum, zip(*counts, strict=True)))
+
     async def close(self) -> None:
         if self._renewal is not None:
             renewal, self._renewal = self._renewal, None
@@ -129,6 +152,7 @@ class Agents:
     async def probe_address(self, link: Link) -> AsyncIterator[Address]:
         """An address on this machine that leads, from within the source's network, to the target's node."""
         source, target = self._agents[link.source], self._agents[link.target]
+        request = self._line({"do": "connect", "host": target.node.host, "port": target.node.port, "link": list(link)})
         relays: set[asyncio.Task[Any]] = set()
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -138,7 +162,7 @@ class Agents:
             try:
                 # The streams of Python 3.11 complain about a handler that ends by being cancelled.
                 with contextlib.suppress(OSError, PlaceError, asyncio.CancelledError):
-                    await self._relay(reader, writer, source.control, target.node)
+                    await self._relay(reader, writer, source.control, request)
             finally:
                 relays.discard(task)
                 writer.close()
@@ -155,11 +179,11 @@ class Agents:
                 await asyncio.wait(remaining)
 
     async def _relay(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, control: Address, target: Address
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, control: Address, request: bytes
     ) -> None:
         there_reader, there_writer = await asyncio.open_connection(control.host, control.port)
         try:
-            there_writer.write(self._line({"do": "connect", "host": target.host, "port": target.port}))
+            there_writer.write(request)
             _answer(await there_reader.readline())
             ways = [asyncio.create_task(_pass_on(*way)) for way in ((reader, there_writer), (there_reader, writer))]
             try:

@@ -122,7 +122,8 @@ class _End(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._gate.readers.add(self)
-        self.steer()
+        # Not at once: in older Pythons (3.11.2 is one) a transport begins to read after this call, whatever was said.
+        asyncio.get_running_loop().call_soon(self.steer)
         self._connection.end_made(self)
 
     def join(self, other: _End) -> None:
@@ -381,10 +382,11 @@ class Links:
         }
         self._addresses: dict[Link, Address] = {}
 
-    async def open(self) -> None:
-        """Start to listen. Raises OSError."""
+    async def open(self, sources: Collection[str] | None = None) -> None:
+        """Start to listen; for these sources alone, where each has proxies of its own. Raises OSError."""
         for link, entrance in self._entrances.items():
-            self._addresses[link] = await entrance.open()
+            if sources is None or link.source in sources:
+                self._addresses[link] = await entrance.open()
         for node, door in self._doors.items():
             self._door_addresses[node] = await door.open()
 
@@ -436,9 +438,11 @@ class Links:
         return self._gates[link].held_bytes()
 
     @contextlib.asynccontextmanager
-    async def probe_address(self, link: Link) -> AsyncIterator[Address]:
-        """An address that leads to the link's target through this link alone; gone when the context ends."""
-        entrance = _Entrance(self._targets[link.target], self._gates[link], Gate(random.Random(0)))
+    async def probe_address(self, link: Link, via: Address | None = None) -> AsyncIterator[Address]:
+        """An address that leads to the link's target, or to `via`, through this link alone; gone when the context
+        ends."""
+        target = via or self._targets[link.target]
+        entrance = _Entrance(target, self._gates[link], Gate(random.Random(0)))
         try:
             yield await entrance.open()
         finally:
