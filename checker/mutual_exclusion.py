@@ -82,8 +82,8 @@ def overlaps(operations: Sequence[Operation], clock_error: float) -> Iterator[Ov
         # A grant that is popped was outlived, given up or violated: either way it has nothing more to say.
         while in_force and in_force[0][0] < proof.token:
             grant = completed[heappop(in_force)[1]]
-            of_token = [_move(move, clock_error) for move in moves.get(_token(grant), ())]
-            until = in_force_until(grant.end, _lease_end(grant, clock_error), proof.end, of_token)
+            of_token = [move(one, clock_error) for one in moves.get(_token(grant), ())]
+            until = in_force_until(grant.end, lease_end(grant, clock_error), proof.end, of_token)
             if _end_time(proof) < until:
                 yield Overlap(grant, proof, until)
         if proof.f == "acquire" and proof.lease_ns is not None:
@@ -127,11 +127,11 @@ def _another_began(moves: Sequence[Move], renewal: Move) -> bool:
     return any(renewal.index < other.index < renewal.end for other in moves)
 
 
-def _move(operation: Operation, clock_error: float) -> Move:
-    return Move(operation.index, operation.end, operation.f == "release", _lease_end(operation, clock_error))
+def move(operation: Operation, clock_error: float) -> Move:
+    return Move(operation.index, operation.end, operation.f == "release", lease_end(operation, clock_error))
 
 
-def _lease_end(operation: Operation, clock_error: float) -> int:
+def lease_end(operation: Operation, clock_error: float) -> int:
     """When the lease can be over at the earliest; long ago where the history does not say how long it is."""
     lease_ns = operation.lease_ns
     if lease_ns is None:

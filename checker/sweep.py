@@ -119,6 +119,13 @@ class Reach(NamedTuple):
     before: Reach | None
 
 
+class Front(NamedTuple):
+    """All the ways to a moment, and the lower bound of all that follow."""
+
+    reaches: tuple[Reach, ...]
+    not_before: Bound
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownAcquires:
     """The acquires of unknown outcome: the positions of their invokes, and each as a whole."""
@@ -146,27 +153,33 @@ class Refusal:
 def decide(operations: Sequence[Operation]) -> Duplicate | Refusal | None:
     """None when the history of the key (operations in the order of their invokes) fits; else the reason why not."""
     facts = Facts.of(operations)
-    return facts.duplicate or _Sweep(facts).run()
+    return facts.duplicate or Sweep(facts).run()
 
 
-class _Sweep:
-    def __init__(self, facts: Facts) -> None:
+class Sweep:
+    """One pass. `fronts` are the possible ends of each token's interval, with the lower bound there, in their order."""
+
+    def __init__(self, facts: Facts, start: Front | None = None, unknown: Sequence[int] | None = None) -> None:
+        """From the start of the history, or from `start` on; then `unknown` are the invokes of all unknown acquires."""
         self._facts = facts
+        self._start = start or Front((Reach(0, START, -1, False, None, None),), NOT_BEFORE_START)
+        self.fronts: list[Front] = []
         self._saw_held = Observations(facts.saw_held)
         self._saw_free = Observations(facts.saw_free)
         # The g-th used comes not before the g-th invoke; none used: no limit.
-        self._unknown = [START, *(operation.index for operation in facts.unknown)]
+        self._unknown = [START, *(unknown or (operation.index for operation in facts.unknown))]
         self._limits = _limits(facts.tenures)
-        self._not_before = NOT_BEFORE_START
+        self._not_before = self._start.not_before
 
     def run(self) -> Refusal | None:
-        reaches = [Reach(0, START, -1, False, None, None)]
+        reaches = list(self._start.reaches)
         for number, tenure in enumerate(self._facts.tenures):
             for moment, advance in ((2 * number, self._enter), (2 * number + 1, self._exit)):
                 candidates = advance(reaches, tenure, moment)
                 reaches = self._possible(candidates)
                 if not reaches:
                     return self._refusal(moment, candidates)
+            self.fronts.append(Front(tuple(reaches), self._not_before))
         moment = 2 * len(self._facts.tenures)
         candidates = self._stay_free(reaches, moment)
         if candidates[-1].latest == OPEN:

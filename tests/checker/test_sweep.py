@@ -53,8 +53,8 @@ WRONG = {
         "leave",
         lambda self, entered: _leave(self, entered + 2),
     ),
-    "no ghosts": (sweep._Sweep, "_ghost", lambda *_: None),
-    "lower bounds are ignored": (sweep._Sweep, "_raise", lambda *_: None),
+    "no ghosts": (sweep.Sweep, "_ghost", lambda *_: None),
+    "lower bounds are ignored": (sweep.Sweep, "_raise", lambda *_: None),
     "upper bounds are ignored": (sweep, "_limits", lambda tenures: [sweep.NO_LIMIT] * (2 * len(tenures) + 1)),
 }
 
