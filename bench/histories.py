@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from checker.history import Event, EventType
 
@@ -26,23 +30,40 @@ class _Call:
 
 
 class _Recorder:
-    def __init__(self, rng: random.Random) -> None:
-        self.events: list[Event] = []
+    def __init__(self, rng: random.Random, keep: Callable[[Event], object]) -> None:
         self.time = 0
+        self._index = 0
         self._rng = rng
+        self._keep = keep
 
     def add(
         self, process: int, type: EventType, call: _Call, value: dict[str, Any] | None, error: str | None = None
     ) -> None:
         self.time += self._rng.randint(1_000, 200_000)
         node = f"n{process % 5 + 1}"
-        self.events.append(Event(len(self.events), self.time, process, type, call.f, call.key, value, error, node))
+        self._keep(Event(self._index, self.time, process, type, call.f, call.key, value, error, node))
+        self._index += 1
 
 
 def simulated(operations: int, *, keys: int, processes: int, unknown_share: float, seed: int) -> list[Event]:
     """A history that fits the model: each operation takes effect at a random moment of its window."""
+    events: list[Event] = []
+    _simulate(events.append, operations, keys, processes, unknown_share, seed)
+    return events
+
+
+def write_simulated(path: Path, operations: int, *, keys: int, processes: int, unknown_share: float, seed: int) -> None:
+    """The same history as a file, which may be longer than memory."""
+    encode = msgspec.json.Encoder().encode
+    with path.open("wb") as file:
+        _simulate(lambda event: file.write(encode(event) + b"\n"), operations, keys, processes, unknown_share, seed)
+
+
+def _simulate(
+    keep: Callable[[Event], object], operations: int, keys: int, processes: int, unknown_share: float, seed: int
+) -> None:
     rng = random.Random(seed)
-    recorder = _Recorder(rng)
+    recorder = _Recorder(rng, keep)
     holder: dict[str, int | None] = {f"k{number}": None for number in range(keys)}
     names = list(holder)
     lease_ends: dict[str, int] = {}
@@ -77,7 +98,6 @@ def simulated(operations: int, *, keys: int, processes: int, unknown_share: floa
             if call.f == "acquire" and type == "ok" and value is not None:
                 believed[worker] = (call.key, value["token"])
             del open_calls[worker]
-    return recorder.events
 
 
 def _next_call(rng: random.Random, believed: tuple[str, int] | None, keys: list[str]) -> _Call:
