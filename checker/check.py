@@ -96,7 +96,17 @@ def check(
     for operation in history.operations:
         outcomes[operation.outcome] += 1
     seconds = time.perf_counter() - started
-    return Results(results, outcomes, found, round(seconds, 6), history.warnings)
+    return _remarked(Results(results, outcomes, found, round(seconds, 6), history.warnings), options)
+
+
+def _remarked(results: Results, options: Options) -> Results:
+    """With a warning where a verdict is `valid` because there was nothing to judge."""
+    remarks = []
+    if COVERAGE in results.claims and not options.coverage:
+        remarks.append("nothing was checked of coverage: there are no demands (a scenario has them)")
+    if not sum(results.operations.values()):
+        remarks.append("nothing was checked of what clients saw: the history has no operations")
+    return replace(results, warnings=(*results.warnings, *remarks))
 
 
 def _wanted(claims: Iterable[str], options: Options) -> list[str]:
@@ -160,4 +170,4 @@ def _check_columns(path: str | os.PathLike[str], wanted: list[str], options: Opt
             columns = read_columns(path)
         except Unsuited:
             return None
-        return column_claims.check(columns, wanted, options)
+        return _remarked(column_claims.check(columns, wanted, options), options)

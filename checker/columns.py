@@ -319,6 +319,7 @@ def _append(lines: list[_ClientLine], sink: _Sink) -> None:
 
 def _paired(sink: _Sink, others: list[Event], count: int, warnings: list[str], source: Source) -> Columns:
     """What `operations.pair` does, on columns."""
+    _demand(len(sink.index) > 0, "no operations")
     index, time, process = (_ints(column) for column in (sink.index, sink.time, sink.process))
     kind, f, error, unguarded = (
         np.frombuffer(column, np.int8) for column in (sink.type, sink.f, sink.error, sink.unguarded)

@@ -12,7 +12,7 @@ from cluster import systems
 from cluster.registry import UnknownName
 from fencepost import analysis, evidence, foreign, quantities, report
 from fencepost.exits import UserError
-from fencepost.scenario import Scenario, ScenarioError, load
+from fencepost.scenario import Scenario, ScenarioError, read
 from fencepost.store import RunFolder
 
 
@@ -26,6 +26,8 @@ class Request:
     scenario: Scenario | None = None
     reading: foreign.Reading = field(default_factory=foreign.Reading)
     engine: checker.Engine = checker.Engine.AUTO
+    #: What was odd about the request, and is told with the verdict.
+    warnings: tuple[str, ...] = ()
 
 
 def request(
@@ -55,20 +57,26 @@ def request(
     if scenario is None:
         options = checker.Options(clock_error=share or 0.0, tokens_span_keys=tokens_span_keys)
         return Request(path, claims or checker.DEFAULT_CLAIMS, options, None, reading, how)
-    spans = tokens_span_keys or spans_keys(scenario)
+    spans = tokens_span_keys or _spans_keys(scenario, RunFolder(path.parent))
+    warnings: tuple[str, ...] = ()
+    if spans is None:
+        warnings = (
+            f"whether tokens of {scenario.system} increase over all keys is not known here; fencing is checked within"
+            " each (--tokens-span-keys: over all)",
+        )
     found = evidence.read(path.parent)
-    options = analysis.options(scenario, spans, found)
+    options = analysis.options(scenario, spans is True, found)
     if share is not None:
         options = replace(options, clock_error=share)
-    return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, how)
+    return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, how, warnings)
 
 
 def _scenario_of(folder: RunFolder) -> Scenario | None:
-    """What a run was, most exactly from its repro.yaml, which a run that was killed has not written."""
-    for file in (folder.repro, folder.scenario):
+    """What a run was. It need not be one that could be run here."""
+    for file in (folder.scenario, folder.repro):
         if file.exists():
             try:
-                return load(file)
+                return read(file)
             except ScenarioError as problem:
                 raise UserError(
                     f"the run's scenario cannot be used, so check {folder.history}:\n{problem}"
@@ -76,23 +84,30 @@ def _scenario_of(folder: RunFolder) -> Scenario | None:
     return None
 
 
-def spans_keys(scenario: Scenario) -> bool:
-    """Whether the scenario's system promises tokens that increase over all keys."""
+def _spans_keys(scenario: Scenario, folder: RunFolder) -> bool | None:
+    """Whether the scenario's system promises tokens that increase over all keys; None: that can't be found out."""
+    system = folder.recorded().get("system")
+    recorded = system.get("tokens_span_keys") if isinstance(system, dict) else None
+    if isinstance(recorded, bool):
+        return recorded
     try:
         return systems.create(scenario.system, scenario.mutant).tokens_span_keys
     except UnknownName:
-        return False  # somebody else's system, which is not here; the weaker promise is checked
+        return None
 
 
 def _share(text: str) -> float:
     """1% or 0.01. Raises UserError."""
     try:
-        return float(text)
+        share = float(text)
     except ValueError:
         try:
-            return quantities.parse_share(text)
+            share = quantities.parse_share(text)
         except ValueError:
-            raise UserError(f"--clock-error: found {text!r}; expected {quantities.A_SHARE}") from None
+            share = -1.0
+    if not 0 <= share < 1:
+        raise UserError(f"--clock-error: found {text!r}; expected {quantities.A_SHARE}, and less than 100%")
+    return share
 
 
 def check(request: Request, events_wanted: bool = True) -> tuple[checker.Results, Sequence[Event]]:
@@ -100,6 +115,11 @@ def check(request: Request, events_wanted: bool = True) -> tuple[checker.Results
 
     Raises HistoryError, OptionsError, UserError.
     """
+    results, events = _check(request, events_wanted)
+    return replace(results, warnings=(*results.warnings, *request.warnings)), events
+
+
+def _check(request: Request, events_wanted: bool) -> tuple[checker.Results, Sequence[Event]]:
     if foreign.is_foreign(request.path, request.reading):
         return foreign.check(request.path, request.reading, request.claims, request.options)
     if not events_wanted:

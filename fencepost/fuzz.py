@@ -102,8 +102,8 @@ class Tally:
         simulated = self.simulated_s / self.seconds if self.seconds else 0.0
         counts = ", ".join(f"{name.replace('_', ' ')} {self.coverage[name]:,}" for name in COUNTED)
         return (
-            f"{self.runs:,} seeds ({per_second:.1f}/s), {self.simulated_s:,.0f} simulated s ({simulated:.0f}/s), {counts};"
-            f" violations {len(self.found)}"
+            f"{self.runs:,} seeds ({per_second:.1f}/s), {self.simulated_s:,.0f} simulated s ({simulated:.0f}/s),"
+            f" {counts}; violations {len(self.found)}"
         )
 
     def to_dict(self) -> dict[str, object]:

@@ -8,13 +8,14 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 import checker
 from checker.history import HistoryError
-from cluster import places
+from cluster import places, registry
 from cluster.places.base import PlaceError
 from cluster.registry import UnknownName
 from fencepost import analysis, conduct, evidence, store, tables
@@ -100,8 +101,12 @@ def _run(scenario: Scenario, folder: RunFolder, console: Console) -> Outcome:
 
 
 def _prepare(scenario: Scenario, folder: RunFolder) -> None:
-    source = scenario.path.read_bytes() if scenario.path is not None else scenarios.dump(scenario).encode()
-    folder.scenario.write_bytes(source)
+    """The folder's scenario is the user's file, byte for byte, if that says all of what is run."""
+    if scenario.path is not None:
+        folder.scenario.write_bytes(scenario.path.read_bytes())
+    if scenario.path is None or scenarios.read(folder.scenario) != scenario:
+        source = f"# {str(scenario.path)!r} as it was run\n" if scenario.path is not None else ""
+        store.write_text(folder.scenario, source + scenarios.dump(scenario))
     logger.info("scenario %s, seed %d", scenario.name, scenario.seed)
     logger.info("resolved:\n%s", scenarios.dump(scenario))
 
@@ -139,7 +144,7 @@ def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress) -> _End:
     try:
         conductor = conduct.Conductor(scenario, folder, interrupts, progress.event, progress.enter)
         spans = conductor.tokens_span_keys
-        store.write_json(folder.versions, store.versions(scenario.system, conductor.system_version(), scenario.place))
+        store.write_json(folder.versions, store.versions(_system(scenario, conductor), scenario.place))
         try:
             with asyncio.Runner(loop_factory=places.loop_factory(scenario.place)) as loop:
                 loop.run(interrupts.over(conductor.run()))
@@ -156,6 +161,17 @@ def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress) -> _End:
     if failure is not None:
         logger.error("the harness failed: %s", failure)
     return _End(failure, interrupts.first, interrupts.hurried, resolved, spans)
+
+
+def _system(scenario: Scenario, conductor: conduct.Conductor) -> dict[str, Any]:
+    """The system as the run's folder has to know it, also where its module is not at hand."""
+    home = registry.home(scenario.system.partition(":")[0]) if registry.is_own(scenario.system) else None
+    return {
+        "name": scenario.system,
+        "version": conductor.system_version(),
+        "tokens_span_keys": conductor.tokens_span_keys,
+        **({} if home is None else {"folder": str(home)}),
+    }
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,6 +68,14 @@ class RunFolder:
     @property
     def versions(self) -> Path:
         return self.path / "versions.json"
+
+    def recorded(self) -> dict[str, Any]:
+        """What `versions.json` says; nothing where there is none."""
+        try:
+            recorded = json.loads(self.versions.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return recorded if isinstance(recorded, dict) else {}
 
 
 def create(store: Path, scenario: str, now: datetime | None = None) -> RunFolder:
@@ -139,15 +147,16 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def versions(system: str, system_version: str, place: str) -> dict[str, Any]:
-    """What took part in a run, for its versions.json; `harness` is this process."""
+def versions(system: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """What took part in a run, for its versions.json; `harness` is this process, `system` says name and version, and
+    what is worth knowing where the system isn't installed."""
     return {
         "fencepost": version.own(),
         "harness": str(Harness.this()),
         "place": place,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "system": {"name": system, "version": system_version},
+        "system": dict(system),
         "libraries": {name: version.of(name) for name in _LIBRARIES},
         "argv": sys.argv,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +47,7 @@ def heal(path: Path, say: Say) -> Report:
         raise UserError(f"{path}: there is no such folder; give the folder of a run")
     found, without_docker = leftovers.find()
     theirs = [leftover for leftover in found if leftover.folder == folder.path]
-    own = Harness.parse(str(_recorded(folder).get("harness")))
+    own = Harness.parse(str(folder.recorded().get("harness")))
     for harness in [own, *(leftover.harness for leftover in theirs)]:
         if harness is not None and harness.alive():
             raise UserError(
@@ -61,7 +60,7 @@ def heal(path: Path, say: Say) -> Report:
         say(f"open        {_words(fault)}")
     for leftover in theirs:
         _remove(leftover, report, say)
-    if without_docker is not None and _recorded(folder).get("place") == "docker":
+    if without_docker is not None and folder.recorded().get("place") == "docker":
         _fail(report, say, without_docker)
     if not report.failed:
         _close(folder, faults, report, say)
@@ -128,15 +127,6 @@ def _remove_image(client: docker.DockerClient, image: str, report: Report, say: 
 def _fail(report: Report, say: Say, problem: str) -> None:
     report.failed.append(problem)
     say(f"failed      {problem}")
-
-
-def _recorded(folder: RunFolder) -> dict[str, Any]:
-    """What the run has written of itself, if it came that far."""
-    try:
-        recorded = json.loads(folder.versions.read_text())
-    except (OSError, ValueError):
-        return {}
-    return recorded if isinstance(recorded, dict) else {}
 
 
 def _unfinished(folder: RunFolder) -> Sequence[Entry]:

@@ -13,6 +13,7 @@ from cluster import mutants, registry
 from fencepost import quantities
 from fencepost.scenario.model import Expectation, Scenario
 from fencepost.scenario.rules import complaints
+from fencepost.store import RunFolder
 from fencepost.yaml_file import Document, Fields, Item, Problem, ScenarioError, Wrong, choice, one_of, open_yaml
 from nemesis.kinds import CLIENT_PAUSE, KINDS, RANDOM, Form, Value, parameters
 from nemesis.spec import CLIENT_TARGETS, SHAPES, TARGETS, FaultSpec, Moment
@@ -63,11 +64,14 @@ class _Assumptions(NamedTuple):
 def load(path: Path) -> Scenario:
     """Read and validate a scenario file. Raises ScenarioError with every problem that was found.
 
-    Systems and places of the user's own may be in the file's folder, and in the current one.
+    Systems and places of the user's own may be in the file's folder, in the current one, and, if the file is in the
+    folder of a run, where that run found them.
     """
     scenario, document = _read(path)
     if registry.is_own(scenario.system) or registry.is_own(scenario.place):
-        registry.look_in(path.parent, Path.cwd())
+        system = RunFolder(path.parent).recorded().get("system")
+        found = system.get("folder") if isinstance(system, dict) else None
+        registry.look_in(path.parent, Path.cwd(), *([Path(found)] if isinstance(found, str) else []))
     _judge(scenario, document)
     return scenario
 

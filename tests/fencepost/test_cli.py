@@ -116,6 +116,8 @@ def test_a_missing_file_a_bare_folder_and_an_unwritable_report_are_254(good: Pat
         ["check", "HISTORY", "--claims", ","],
         ["check", "HISTORY", "--clock-error", "much"],
         ["check", "HISTORY", "--clock-error", "150%"],
+        ["check", "HISTORY", "--clock-error", "5"],
+        ["check", "HISTORY", "--clock-error", "-1"],
         ["check", "HISTORY", "--clock-error", "nan"],
         ["check", "HISTORY", "--nonsense"],
         ["nonsense"],
@@ -199,3 +201,85 @@ def test_each_of_several_mistakes_is_told_in_the_same_way(tmp_path: Path) -> Non
     lines = result.stderr.splitlines()
     assert len(lines) > 2
     assert all(line.startswith(("bad.yaml:1: time_limit: ", "bad.yaml:2: workload.")) for line in lines), lines
+
+
+@pytest.mark.parametrize("share", ["5", "100%", "1", "-0.1", "nan", "much"])
+def test_a_wrong_clock_error_names_the_option_and_what_would_do(good: Path, share: str) -> None:
+    assert fencepost("check", good, f"--clock-error={share}").stderr == (
+        f"fencepost: --clock-error: found '{share}'; expected a percentage, such as 1%, or a share from 0 to 1,"
+        " such as 0.01, and less than 100%\n"
+    )
+
+
+def test_a_verdict_on_nothing_comes_with_a_warning(good: Path, tmp_path: Path) -> None:
+    result = fencepost("check", good, "--claims", "coverage")
+    assert result.returncode == 0
+    assert "warning     nothing was checked of coverage" in result.stdout
+    phase = b'{"index":0,"time":0,"process":"nemesis","type":"info","f":"phase","value":{"name":"main"}}\n'
+    (tmp_path / "calm.jsonl").write_bytes(phase)
+    for engine in ("python", "columns"):
+        result = fencepost("check", tmp_path / "calm.jsonl", "--engine", engine)
+        assert result.returncode == 0
+        assert "warning     nothing was checked of what clients saw" in result.stdout
+    assert "warning" not in fencepost("check", good).stdout
+
+
+SCENARIO = """
+name: elsewhere
+system: nowhere_at_all:Locks
+nodes: 3
+time_limit: 60s
+assumptions: {clock_error: 7%}
+workload: {kind: mutex, clients: 4, keys: 3, rate: 200/s, lease: 2s, hold: 50ms..500ms}
+checks: [fencing]
+coverage: {kills: 1, operations: 100}
+nemesis:
+  - {fault: kill, target: one, at: 1s, for: 1s}
+"""
+
+
+def test_the_run_of_a_system_that_is_not_here_can_be_checked(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_bytes(good.read_bytes())
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    result = fencepost("check", tmp_path)
+    assert result.returncode == 0, result
+    assert "whether tokens of nowhere_at_all:Locks increase over all keys is not known here" in result.stdout
+    assert "kills 1 of 1" in result.stdout
+    assert "warning" not in fencepost("check", tmp_path, "--tokens-span-keys").stdout
+    (tmp_path / "versions.json").write_text('{"system": {"tokens_span_keys": true}}')
+    assert "warning" not in fencepost("check", tmp_path).stdout
+
+
+LOCKS = """
+from cluster.systems.lockd import Lockd
+
+class Locks(Lockd):
+    name = "locks"
+    tokens_span_keys = True
+"""
+
+
+def test_a_system_is_found_beside_its_scenario_and_from_the_runs_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "cli_test_locks.py").write_text(LOCKS)
+    workload = "{kind: mutex, clients: 1, keys: 1, rate: 20/s, lease: 100ms, hold: 1ms}"
+    text = f"system: cli_test_locks:Locks\ntime_limit: 500ms\nnodes: 1\nworkload: {workload}\n"
+    (tmp_path / "mine" / "s.yaml").write_text(text)
+    result = fencepost("run", "mine/s.yaml", "--seed", "8", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    folder = tmp_path / json.loads(result.stdout)["run"]["folder"]
+    assert json.loads((folder / "versions.json").read_text())["system"] == {
+        "name": "cli_test_locks:Locks",
+        "version": "lockd 0.1.0",
+        "tokens_span_keys": True,
+        "folder": str((tmp_path / "mine").resolve()),
+    }
+    # What the command line said is in the run's scenario; the file was another one.
+    assert "seed: 8\n" in (folder / "scenario.yaml").read_text()
+    assert fencepost("repro", folder / "repro.yaml", cwd=tmp_path).returncode == 0
+    assert fencepost("check", folder, cwd=tmp_path).returncode == 0
+    (tmp_path / "mine" / "cli_test_locks.py").unlink()
+    assert fencepost("check", folder, cwd=tmp_path).returncode == 0
+    result = fencepost("repro", folder / "repro.yaml", cwd=tmp_path)
+    assert result.returncode == 254
+    assert "there is no module cli_test_locks; it has to be in the scenario's folder" in result.stderr

@@ -99,6 +99,6 @@ def test_the_log_of_a_run_is_its_own(tmp_path: Path) -> None:
 
 
 def test_versions_name_what_took_part() -> None:
-    versions = json.loads(json.dumps(store.versions("lockd", "lockd 1", "local")))
+    versions = json.loads(json.dumps(store.versions({"name": "lockd", "version": "lockd 1"}, "local")))
     assert versions["system"] == {"name": "lockd", "version": "lockd 1"}
     assert versions["libraries"]["msgspec"]
