@@ -9,13 +9,16 @@ same.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cluster.concurrency import all_of
 from cluster.places.base import BreaksDisks, DiskMode, DiskReport, Place, ProcessState
 from nemesis.family import Fault, Skipped
 from nemesis.kinds import DISK_ERROR, DISK_FULL, DISK_LOSE_UNSYNCED, DISK_STALL
 from nemesis.processes import Holds, ProcessFaults
+from nemesis.schedule import Planned
 
 #: Nodes under load write many times a second; who doesn't for so long has no disk that could be seen to fail.
 WRITE_BUDGET_S = 3.0
@@ -41,6 +44,15 @@ class Disks(ProcessFaults):
         super().__init__(place, nodes, holds)
         self.kind = kind
         self._broken = broken
+
+    async def prepare(self, planned: Planned) -> Fault:
+        """How slow a disk becomes is drawn here, so that the same again is as slow again."""
+        fault = await super().prepare(planned)
+        if self.kind != DISK_LOSE_UNSYNCED:
+            return fault
+        slow_ms = random.Random(f"{planned.stream}/slow").randint(*planned.spec.span_ms("slow"))
+        explicit = replace(fault.explicit, options=(("slow", (slow_ms, slow_ms)),))
+        return replace(fault, detail={**fault.detail, "slow_ms": slow_ms}, explicit=explicit)
 
     async def apply(self, fault: Fault) -> str:
         targets = [node for node in fault.targets if node not in self._broken]
