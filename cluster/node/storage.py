@@ -166,12 +166,15 @@ class Storage:
         self._lock = _lock(folder)
         try:
             self._file = self._files.open(self._path)
-            self._recover()
-        except OSError as error:
+            try:
+                self._recover()
+            except BaseException:
+                self._files.close(self._file)
+                raise
+        except BaseException as error:
             os.close(self._lock)
-            raise StorageError(f"cannot use data folder {folder}: {error.strerror or error}") from error
-        except BaseException:
-            os.close(self._lock)
+            if isinstance(error, OSError):
+                raise StorageError(f"cannot use data folder {folder}: {error.strerror or error}") from error
             raise
 
     def _recover(self) -> None:

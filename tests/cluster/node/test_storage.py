@@ -105,6 +105,16 @@ def test_a_file_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "2026-01-01 a web server's log\n"
 
 
+def test_a_folder_that_is_refused_is_let_go(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("not ours")
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    for _ in range(5):
+        with pytest.raises(StorageError, match="is no lockd log"):
+            Storage(tmp_path, "n1")
+    after = len(os.listdir("/proc/self/fd")) if before else 0
+    assert after == before
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot use data folder"):
