@@ -17,7 +17,7 @@ import pytest
 
 from cluster.node.client import Client, Reply, connect
 from cluster.node.messages import Append
-from cluster.node.protocol import Hello, Ping, Pong
+from cluster.node.protocol import Acquire, Hello, Ping, Pong
 from cluster.node.wire import FrameReader, frame
 
 LOCKD = [sys.executable, "-m", "cluster.node"]
@@ -209,6 +209,23 @@ async def test_a_client_that_closes_leaves_no_ghost(three: RealCluster) -> None:
         await asyncio.sleep(0 if i % 2 else 0.02)
         await client.close()
         assert (await call).type == "info"
+    async with asyncio.timeout(1):
+        while any([(await watcher.inspect(key)).token is not None for key in keys]):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_client_that_reads_its_grant_and_does_not_acknowledge_leaves_no_ghost(three: RealCluster) -> None:
+    leader = await three.leader()
+    node = next(n for n in three.ports if n != leader)
+    watcher = await three.serving(node)
+    keys = [f"unacknowledged-{i}" for i in range(50)]
+    for key in keys:
+        reader, writer = await asyncio.open_connection("127.0.0.1", three.ports[node])
+        writer.write(frame(Acquire(1, key, 60_000, 0)))
+        frames = FrameReader()
+        [body] = frames.feed(await reader.read(100))
+        assert b"GrantedTo" in body
+        writer.close()
     async with asyncio.timeout(1):
         while any([(await watcher.inspect(key)).token is not None for key in keys]):
             await asyncio.sleep(0.02)
