@@ -41,7 +41,8 @@ def check(history: History, narrator: Narrator) -> ClaimResult:
     if first is not None:
         other, grant = first
         headline = (
-            f"{overlaps} times two clients believed at once that they held a key; the first time, key {grant.key!r}"
+            f"{'once' if overlaps == 1 else f'{overlaps} times'} two clients believed at once that they held a key;"
+            f" the first time, key {grant.key!r}"
         )
         roles = [(other, "still believed"), (grant, "began to believe")]
         data = {"kind": "two-believers", "tokens": [other.token, grant.token]}

@@ -105,9 +105,10 @@ def pair(events: Iterable[Event]) -> tuple[list[Operation], list[str]]:
 def reuse_warning(processes: Sequence[int]) -> str:
     """`processes`, in their order, went on although nobody knew the outcome of an operation of theirs."""
     some = ", ".join(map(str, processes[:5]))
+    who = "1 process" if len(processes) == 1 else f"{len(processes)} processes"
     return (
-        f"{len(processes)} processes went on after an operation of unknown outcome ({some}), which is no order between"
-        " the two: such an operation may take effect later"
+        f"{who} went on after an operation of unknown outcome ({some}), which is no order between the two: such an"
+        " operation may take effect later"
     )
 
 

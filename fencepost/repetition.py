@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.words import counted
 from fencepost.exits import Exit, worst
 from fencepost.outcome import Outcome
 
@@ -37,7 +38,7 @@ class Repetition:
         if not self.outcomes:
             return "no run was made"
         share = self.violated / len(self.outcomes)
-        rate = f"{self.violated} of {len(self.outcomes)} runs violated a claim ({share:.0%})"
+        rate = f"{self.violated} of {counted(len(self.outcomes), 'run')} violated a claim ({share:.0%})"
         claims = ", ".join(f"{claim} {count}" for claim, count in self.claims.most_common())
         failed = sum(outcome.exit is Exit.HARNESS for outcome in self.outcomes)
         return rate + (f": {claims}" if claims else "") + (f"; the harness failed in {failed}" if failed else "")

@@ -18,6 +18,7 @@ from checker.history import HistoryError
 from cluster import places, registry
 from cluster.places.base import PlaceError
 from cluster.registry import UnknownName
+from cluster.words import counted
 from fencepost import analysis, conduct, evidence, store, tables
 from fencepost import scenario as scenarios
 from fencepost.exits import UserError
@@ -187,11 +188,12 @@ def _print_plan(scenario: Scenario, folder: RunFolder, console: Console) -> None
     """Seed, plan and how to do it again, before anything else."""
     workload = scenario.workload
     mutant = f" (mutant {scenario.mutant})" if scenario.mutant else ""
+    size = f"{counted(workload.clients, 'client')}, {counted(workload.keys, 'key')}"
     lines = [
         ("seed", str(scenario.seed)),
         ("scenario", scenario.name),
-        ("system", f"{scenario.nodes} nodes of {scenario.system}{mutant} at {scenario.place}"),
-        ("workload", f"{workload.kind}: {workload.clients} clients, {workload.keys} keys, up to {workload.rate:g}/s"),
+        ("system", f"{counted(scenario.nodes, 'node')} of {scenario.system}{mutant} at {scenario.place}"),
+        ("workload", f"{workload.kind}: {size}, up to {workload.rate:g}/s"),
         ("time limit", format_duration(scenario.time_limit_ns)),
         ("checks", ", ".join(scenario.checks)),
     ]

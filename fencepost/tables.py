@@ -37,7 +37,7 @@ def results_table(results: Results, minimums: dict[str, int]) -> RenderableType:
     parts: list[RenderableType] = [claims, Text()]
     operations = ", ".join(f"{name} {count:,}" for name, count in results.operations.items())
     parts.append(Text.assemble(("operations  ", "dim"), operations))
-    names = [*minimums, *(name for name in results.coverage if name not in minimums)]
+    names = [*minimums, *(name for name, found in results.coverage.items() if found and name not in minimums)]
     if names:
         covered = Text.assemble(("coverage    ", "dim"))
         for position, name in enumerate(names):

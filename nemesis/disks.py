@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from cluster.concurrency import all_of
 from cluster.places.base import BreaksDisks, DiskMode, DiskReport, Place, ProcessState
+from cluster.words import counted
 from nemesis.family import Fault, Skipped
 from nemesis.kinds import DISK_ERROR, DISK_FULL, DISK_LOSE_UNSYNCED, DISK_STALL
 from nemesis.processes import Holds, ProcessFaults
@@ -77,7 +78,7 @@ class Disks(ProcessFaults):
         if self.kind == DISK_STALL:
             return f"a write of {node} waits"
         self._holds.take(node, fault)
-        return f"{report.hits} writes of {node} failed; {await self._end_of(node)}"
+        return f"{counted(report.hits, 'write')} of {node} failed; {await self._end_of(node)}"
 
     async def _met(self, node: str, shown: Callable[[DiskReport], bool]) -> DiskReport:
         clock = asyncio.get_running_loop().time

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Collection, Sequence
 
 from cluster.places.base import Link, LinkCounts, Place, ShapesLinks, Shaping
+from cluster.words import counted
 from nemesis import kinds
 from nemesis.aim import links_of, take_aim
 from nemesis.background import Background, rest
@@ -115,7 +116,7 @@ class ShapedLinks:
     async def _delay(self, fault: Fault, links: Collection[Link]) -> str:
         before = await self._probes.times(await self._probes.leading_to_life(links))
         if not before:
-            raise Skipped(f"none of its {len(links)} links let a probe through even before")
+            raise Skipped(f"of its {counted(len(links), 'link')} none let a probe through even before")
         await self._shapings.add(fault.id, frozenset(links), _shaping(fault.explicit))
         low_ms, high_ms = fault.explicit.span_ms("delay")
         after = await self._probes.times(before, PASS_TIMEOUT_S + high_ms / 500)
@@ -125,7 +126,7 @@ class ShapedLinks:
         link = min(late, key=lambda link: late[link])
         return (
             f"a probe took {late[link] * 1000:.1f} ms at least ({listing([link])}), and {before[link] * 1000:.1f} ms"
-            f" before; {len(links)} links"
+            f" before; {counted(len(links), 'link')}"
         )
 
     async def _measure(self, links: Collection[Link], effect: Callable[[LinkCounts], int]) -> dict[Link, int]:
@@ -142,7 +143,7 @@ class ShapedLinks:
             if grown:
                 return grown
             if clock() > deadline:
-                raise Skipped(f"nothing came of it on {len(before)} links within {TRAFFIC_BUDGET_S:g} s")
+                raise Skipped(f"nothing came of it on {counted(len(before), 'link')} within {TRAFFIC_BUDGET_S:g} s")
             await asyncio.sleep(TRAFFIC_POLL_S)
 
     async def undo(self, fault: Fault) -> None:
@@ -173,9 +174,9 @@ class Resets:
         links = links_of(fault.detail["cuts"])
         count = self._counts[fault.id] = await _abilities(self._place).reset_links(links)
         if count == 0:
-            raise Skipped(f"no connection through its {len(links)} links")
+            raise Skipped(f"no connection through its {counted(len(links), 'link')}")
         self._background.start(fault.id, self._reset(fault))
-        return f"{count} connections were reset at once"
+        return f"{counted(count, 'reset')} of connections at once"
 
     async def _reset(self, fault: Fault) -> None:
         draws = random.Random(f"{fault.id}/{fault.explicit}")
@@ -189,4 +190,4 @@ class Resets:
     async def confirm(self, fault: Fault) -> str:
         count = self._counts.pop(fault.id, 0)
         links = await self._probes.leading_to_life(links_of(fault.detail["cuts"]))
-        return f"{count} connections were reset in all; {await self._probes.say_mended(links)}"
+        return f"{counted(count, 'reset')} of connections in all; {await self._probes.say_mended(links)}"

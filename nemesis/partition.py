@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from cluster.places.base import Link, Place
+from cluster.words import counted
 from nemesis.aim import links_of, take_aim
 from nemesis.background import Background, rest
 from nemesis.family import Fault, Skipped
@@ -61,7 +62,7 @@ class Partitions:
         aim = await take_aim(self._place, self._nodes, planned)
         provable = await self._probes.passing(await self._open(aim.links))
         if not provable:
-            raise Skipped(f"none of its {len(aim.links)} links let a probe through even before the cut")
+            raise Skipped(f"of its {counted(len(aim.links), 'link')} none let a probe through even before the cut")
         self._provable[planned.id] = provable
         summary = aim.words(self.kind, self._nodes)
         return Fault(planned.id, self.kind, aim.around, aim.detail(), aim.explicit(planned.spec), summary)
@@ -75,7 +76,7 @@ class Partitions:
             raise Skipped(f"a probe still went through {listing(leaks)}")
         return (
             f"probes passed {listing(provable)} before, and none within {CUT_TIMEOUT_S * 1000:.0f} ms after;"
-            f" {len(links)} links cut"
+            f" {counted(len(links), 'link')} cut"
         )
 
     async def undo(self, fault: Fault) -> None:

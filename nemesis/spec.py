@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from cluster.places.base import Capability, Clock
 from cluster.systems.base import Feature
+from cluster.words import counted
 from nemesis import kinds
 from nemesis.kinds import KILL, KINDS, PARTITION, PAUSE, RANDOM, Aim, Form, Kind, Parameter, Value
 
@@ -175,8 +176,8 @@ def _shape_problems(spec: FaultSpec, nodes: Sequence[str]) -> list[Problem]:
         found = "a partition without a shape" if spec.shape is None else repr(spec.shape)
         return [Problem("shape", found, f"one of {_listing(SHAPES)}")]
     if len(nodes) < rule.nodes_min:
-        remedy = f"at least {rule.nodes_min} nodes ({rule.reason})"
-        return [Problem("shape", f"{spec.shape} with {len(nodes)} nodes", remedy)]
+        remedy = f"at least {counted(rule.nodes_min, 'node')} ({rule.reason})"
+        return [Problem("shape", f"{spec.shape} with {counted(len(nodes), 'node')}", remedy)]
     if spec.target is None:
         return []
     if not rule.targets:
@@ -189,7 +190,7 @@ def _shape_problems(spec: FaultSpec, nodes: Sequence[str]) -> list[Problem]:
     problems = _list_problems(spec.target, nodes)
     list_max = len(nodes) - 1 if rule.list_max is None else rule.list_max
     if not problems and len(spec.target) > list_max:
-        found = f"{len(spec.target)} of {len(nodes)} nodes for the shape {spec.shape}"
+        found = f"{len(spec.target)} of {counted(len(nodes), 'node')} for the shape {spec.shape}"
         problems.append(Problem("target", found, f"a list of at most {list_max}"))
     return problems
 
@@ -204,8 +205,8 @@ def _node_problems(spec: FaultSpec, nodes: Sequence[str], clients: int | None) -
     elif spec.target not in TARGETS:
         problems.append(Problem("target", repr(spec.target), choice))
     elif len(nodes) < TARGETS[spec.target]:
-        found = f"{spec.target} of {len(nodes)} nodes"
-        problems.append(Problem("target", found, f"at least {TARGETS[spec.target]} nodes"))
+        found = f"{spec.target} of {counted(len(nodes), 'node')}"
+        problems.append(Problem("target", found, f"at least {counted(TARGETS[spec.target], 'node')}"))
     return problems
 
 

@@ -13,6 +13,7 @@ from checker import CLAIMS, EXCUSABLE, NEVER_INVALID
 from checker.coverage import FAULT_KINDS
 from cluster import places, registry, systems
 from cluster.registry import UnknownName
+from cluster.words import counted
 from fencepost.quantities import NS_PER_MS, format_duration, plain
 from fencepost.scenario import chaos
 from fencepost.scenario.model import Scenario
@@ -167,7 +168,7 @@ def _bounds(scenario: Scenario) -> dict[str, _Bound]:
         ),
         "nodes_with_clients": _Bound(
             min(scenario.nodes, spec.clients),
-            f"{spec.clients} clients on {scenario.nodes} nodes",
+            f"{counted(spec.clients, 'client')} on {counted(scenario.nodes, 'node')}",
             ("nodes", "workload.clients"),
         ),
         "faults": _Bound(

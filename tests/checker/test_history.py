@@ -111,7 +111,7 @@ def test_a_cut_in_the_middle_of_a_character_is_a_cut(write: Callable[[bytes], Pa
 
 def test_a_process_that_goes_on_after_an_unknown_outcome_is_a_warning() -> None:
     history = History.of(script.events("1 acquire a\n1 info\n1 acquire a\n1 ok 1"))
-    assert "1 processes went on after an operation of unknown outcome (1)" in history.warnings[0]
+    assert "1 process went on after an operation of unknown outcome (1)" in history.warnings[0]
 
 
 BAD_LINES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,10 @@ def test_a_run_whose_harness_failed_is_never_valid(recorded: Verdict, verdict: s
     path = tmp_path / "report.html"
     assert analysis.write_report(path, chaos(operations=9), document, analysis.about(end)) is None
     assert f"<title>{verdict}" in path.read_text()
+
+
+def test_coverage_tells_what_was_demanded_and_what_there_was() -> None:
+    found = replace(results(), coverage={"kills": 0, "pauses": 0, "leader_changes": 2, "faults": 1})
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(tables.results_table(found, {"pauses": 1, "faults": 1}))
+    assert "coverage    pauses 0 of 1, faults 1 of 1, leader changes 2\n" in console.export_text()

@@ -82,7 +82,7 @@ async def test_faults_of_links(tmp_path: Path) -> None:
                 (fault("large-packets", "all", largest=64), r"\d+ bytes are stuck in"),
                 (fault("duplicate", "all", share=0.5), r"\d+ frames came twice"),
                 (fault("reorder", "all", share=0.5), r"\d+ frames were overtaken"),
-                (fault("reset", "all", interval=(100, 200)), r"[1-9]\d* connections were reset"),
+                (fault("reset", "all", interval=(100, 200)), r"[1-9]\d* resets? of connections"),
             ],
         )
 
@@ -106,8 +106,8 @@ async def test_faults_of_disks(tmp_path: Path) -> None:
             arena,
             [
                 (fault("disk-stall", "leader"), r"a write of n\d waits"),
-                (fault("disk-full", "leader"), r"1 writes of n\d failed; n\d exited with code 255"),
-                (fault("disk-error", "one"), r"1 writes of n\d failed; n\d exited with code 255"),
+                (fault("disk-full", "leader"), r"1 write of n\d failed; n\d exited with code 255"),
+                (fault("disk-error", "one"), r"1 write of n\d failed; n\d exited with code 255"),
                 (fault("disk-lose-unsynced", "all"), r"n1 was killed with [1-9]\d* bytes written and not on disk"),
             ],
         )

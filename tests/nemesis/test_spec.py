@@ -27,7 +27,7 @@ CUT = FaultSpec("partition", shape="one", at_ns=SECOND, for_ns=SECOND)
         (replace(KILL, target=None), 3, "target", "a kill without a target one of one, minority"),
         (replace(KILL, target="everyone"), 3, "target", "'everyone' one of one, minority"),
         (replace(KILL, target="minority"), 2, "target", "minority of 2 nodes at least 3 nodes"),
-        (replace(KILL, target="follower"), 1, "target", "follower of 1 nodes at least 2 nodes"),
+        (replace(KILL, target="follower"), 1, "target", "follower of 1 node at least 2 nodes"),
         (replace(KILL, target=("n1", "n5")), 3, "target", "no node n5 in this cluster some of n1, n2, n3"),
         (replace(KILL, target=()), 3, "target", "an empty list"),
         (replace(KILL, target=("n1", "n1")), 3, "target", "a node named twice"),
