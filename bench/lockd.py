@@ -31,6 +31,9 @@ CLIENTS = (1, 10, 50, 200)
 HAND_OFF_CLIENTS = 10
 NODES = 3
 
+#: Ignored by git, and on the disk that is to be measured; the system's folder for temporary files may be in memory.
+BUILD = Path(__file__).parents[1] / "build"
+
 T = TypeVar("T")
 Cycle = Callable[[], Awaitable[None]]
 
@@ -39,7 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.lockd", description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each line is measured")
     seconds = parser.parse_args().seconds if __name__ == "__main__" else 2.0
-    with tempfile.TemporaryDirectory(dir=".") as folder:
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-lockd-", dir=BUILD) as folder:
         print(f"lockd: p50 of write + fdatasync here: {fsync_ms(Path(folder)):.2f} ms")
         print(f"{'system':<26} {'clients':>7} {'cycles/s':>9} {'p50 ms':>8} {'p99 ms':>8}")
         asyncio.run(_measure_lockd(Path(folder) / "lockd", seconds))
