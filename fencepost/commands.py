@@ -89,9 +89,9 @@ def run(
     from fencepost import runner
 
     plan = runner.load(scenario, place=place, seed=seed, nodes=nodes, time_limit=time_limit)
-    outcome = runner.run(plan, folder, _console(as_json))
+    outcome = runner.run(plan, folder, make_console(as_json))
     if as_json:
-        _print_json(outcome.to_dict())
+        print_json(outcome.to_dict())
     raise Finished(outcome.exit)
 
 
@@ -150,7 +150,7 @@ def check(
     """
     from fencepost import analysis, checking, foreign, tables
 
-    console = _console(as_json)
+    console = make_console(as_json)
     names = None if claims is None else [name.strip() for name in claims.split(",") if name.strip()]
     reading = foreign.reading(format, maps or [], map_errors or [], token, key, model, independent, seconds, megabytes)
     if model is not None and (report is not None or certificate is not None or names is not None):
@@ -175,7 +175,7 @@ def check(
         words = f"certificate {certificate} (linearizable: {verdict})"
         console.print(words, markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        _print_json(results.to_dict())
+        print_json(results.to_dict())
     raise Finished(Exit(results.exit_code))
 
 
@@ -193,7 +193,7 @@ def verify(
 
     verdict = certificates.verify(history, certificate)
     if as_json:
-        _print_json({"verdict": verdict, "claim": "linearizable"})
+        print_json({"verdict": verdict, "claim": "linearizable"})
     else:
         print(f"proved: {history} is {'' if verdict == 'valid' else 'not '}linearizable")
     raise Finished(Exit.VALID if verdict == "valid" else Exit.VIOLATED)
@@ -254,7 +254,7 @@ def suite(
     from fencepost import runner, store, tables
     from fencepost import suite as suites
 
-    console = _console(as_json)
+    console = make_console(as_json)
     for path in filter(None, (junit, summary)):
         if not path.absolute().parent.is_dir():
             raise UserError(f"{path}: there is no folder {path.parent} to write it into")
@@ -272,7 +272,7 @@ def suite(
     if summary is not None:
         _write(summary, lambda path: store.write_json(path, result.to_dict()))
     if as_json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
     raise Finished(result.exit)
 
 
@@ -305,7 +305,7 @@ def repro(
     from fencepost import runner
     from fencepost.repetition import Repetition
 
-    console = _console(as_json)
+    console = make_console(as_json)
     plan = runner.load(scenario)
     outcomes: list[Outcome] = []
     for number in range(times):
@@ -318,7 +318,7 @@ def repro(
     if times > 1:
         console.print(f"rate        {result.words()}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
     if bisect and result.exit not in (Exit.VALID, Exit.VIOLATED):
         raise Finished(BISECT_SKIP)
     raise Finished(result.exit)
@@ -390,24 +390,24 @@ def doctor(as_json: JsonOption = False) -> None:
 
     report = doctors.examine()
     if as_json:
-        _print_json(report.to_dict())
+        print_json(report.to_dict())
     else:
-        report.print_on(_console(as_json))
+        report.print_on(make_console(as_json))
     raise Finished(Exit.VALID)
 
 
 def _finish_upkeep(report: upkeep.Report, as_json: bool) -> NoReturn:
     if as_json:
-        _print_json(report.to_dict())
+        print_json(report.to_dict())
     raise Finished(report.exit)
 
 
 def _lines(as_json: bool) -> Callable[[str], None]:
-    console = _console(as_json)
+    console = make_console(as_json)
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _console(as_json: bool) -> Console:
+def make_console(as_json: bool) -> Console:
     from rich.console import Console
 
     console = Console(stderr=as_json)
@@ -415,5 +415,5 @@ def _console(as_json: bool) -> Console:
     return console if console.is_terminal else Console(stderr=as_json, width=LOG_WIDTH)
 
 
-def _print_json(document: dict[str, Any]) -> None:
+def print_json(document: dict[str, Any]) -> None:
     print(json.dumps(document, indent=2))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from workloads.clients import Behaviour, client
-from workloads.combinators import stagger, time_limit
+from workloads.combinators import limit, stagger, time_limit
 from workloads.generator import Generator
 from workloads.ghosts import Ghost
 from workloads.guarded_resource import GuardedResource
@@ -86,6 +86,8 @@ def build(spec: WorkloadSpec, seed: int, time_limit_ns: int) -> Workload:
     def one(thread: int) -> Generator:
         own = root.split("client").split(thread)
         paced = client(kind.behaviour(spec, thread), own.split("turns"))
+        if spec.operations is not None:
+            paced = limit(spec.operations, paced)
         return stagger(own.split("pace"), spec.rate / spec.clients, paced)
 
     calls: dict[str, Call] = {}

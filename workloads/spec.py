@@ -29,6 +29,8 @@ class WorkloadSpec:
     reads: float = 0.1
     #: How long a client waits for an answer, on top of `wait_ms`, before it calls the outcome unknown.
     timeout_ms: int = 2000
+    #: The most operations that one client makes before the end; None: as many as fit into the time.
+    operations: int | None = None
     #: Only for kinds that write to a resource: how long a write is on its way to it.
     write_delay_ms: tuple[int, int] = (0, 20)
 

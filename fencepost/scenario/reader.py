@@ -38,7 +38,19 @@ FIELDS = (
     "coverage",
     "expect",
 )
-WORKLOAD_FIELDS = ("kind", "clients", "keys", "rate", "lease", "hold", "wait", "overrun", "reads", "timeout")
+WORKLOAD_FIELDS = (
+    "kind",
+    "clients",
+    "keys",
+    "rate",
+    "lease",
+    "hold",
+    "wait",
+    "overrun",
+    "reads",
+    "timeout",
+    "operations",
+)
 RESOURCE_FIELDS = ("write_delay",)
 FAULT_FIELDS = ("fault", "target", "shape", "cuts", "at", "every", "for", "when")
 MOMENT_FIELDS = ("log", "counter", "grows")
@@ -175,6 +187,7 @@ def _workload(item: Item) -> WorkloadSpec:
         overrun=fields.get("overrun", _share, 0.0),
         reads=fields.get("reads", _share, _STAND_IN.reads),
         timeout_ms=fields.get("timeout", _lease_ms, _STAND_IN.timeout_ms),
+        operations=fields.get("operations", lambda item: item.integer(1, COUNT_MAX), None),
         write_delay_ms=fields.get("write_delay", _range_ms, _STAND_IN.write_delay_ms),
     )
 

@@ -77,6 +77,8 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
         "reads": spec.reads,
         "timeout": format_duration(spec.timeout_ms * NS_PER_MS),
     }
+    if spec.operations is not None:
+        plain["operations"] = spec.operations
     if kinds.uses_resource(spec.kind):
         plain["write_delay"] = format_range_ms(spec.write_delay_ms)
     return plain

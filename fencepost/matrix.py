@@ -1,0 +1,198 @@
+"""The kill matrix: which mutants the testbed finds in the simulation, by which claim, and how soon.
+
+A mutant is hunted with the scenarios that are meant for faults of its kind, seed after seed, until a claim is violated.
+Such a hunt is repeated from other seeds, and the medians are told.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cluster.mutants import MUTANTS
+from fencepost.fuzz import Job, work
+from fencepost.scenario import Scenario, load
+
+#: The scenarios that are meant for a mutant's kind of fault, by their files' names.
+SUITED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "answers-before-fsync": ("power-loss",),
+        "applies-twice": ("snapshot-hole", "mutex-kills"),
+        "believed-unconfirmed": ("grants-in-flight",),
+        "commit-with-minority": ("mutex-partitions",),
+        "counter-from-held-locks": ("snapshot-hole",),
+        "counter-not-in-snapshot": ("snapshot-hole",),
+        "counts-votes-twice": ("duplicated-messages",),
+        "dead-waiter-blocks": ("waiter-queues",),
+        "every-node-grants": ("every-node-grants",),
+        "expire-ignores-token": ("mutex-kills",),
+        "follower-removes": ("mixed-leases",),
+        "forwarded-twice": ("duplicated-messages",),
+        "ghost-clean-up-any-holder": ("late-ghost-release",),
+        "grant-before-commit": ("mutex-partitions",),
+        "held-from-memory": ("stale-leader-read",),
+        "keeps-conflicts": ("mutex-partitions",),
+        "keeps-torn-tail": ("power-loss",),
+        "lease-from-queueing": ("waiter-queues",),
+        "lease-on-wall-clock": ("wall-clock-step",),
+        "lease-restarted-by-leader": ("lease-reset-on-failover",),
+        "merges-snapshots": ("snapshot-hole",),
+        "never-steps-down": ("stale-leader-read",),
+        "no-consistency-check": ("older-term-commit",),
+        "no-ghost-clean-up": ("ghosts",),
+        "no-noop": ("stale-leader-read",),
+        "not-held-from-projection": ("stale-leader-read",),
+        "older-term-commit": ("older-term-commit",),
+        "reads-before-term-start": ("stale-leader-read",),
+        "reads-without-quorum": ("stale-leader-read",),
+        "release-ignores-token": ("release-retry-steals", "mutex-kills"),
+        "release-on-applied-state": ("release-retry-steals",),
+        "term-not-persisted": ("older-term-commit",),
+        "timers-not-armed": ("lease-reset-on-failover",),
+        "token-from-wall-clock": ("mutex-kills",),
+        "two-grants-in-flight": ("contended-key",),
+        "vote-not-persisted": ("older-term-commit",),
+        "votes-twice": ("duplicated-messages",),
+    }
+)
+
+#: Repeated hunts begin so far from each other.
+SEED_STRIDE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """`seeds` were tried, the last of which found it where `claims` is not empty."""
+
+    mutant: str
+    scenario: str
+    seeds: int
+    seconds: float
+    claims: tuple[str, ...]
+    message: str = ""
+
+    @property
+    def found(self) -> bool:
+        return bool(self.claims)
+
+    def words(self) -> str:
+        if not self.found:
+            return f"{self.mutant}: not found in {self.seeds} seeds ({self.seconds:.1f} s)"
+        how = f"found by {', '.join(self.claims)} in {self.scenario}"
+        return f"{self.mutant}: {how}, with seed number {self.seeds} ({self.seconds:.1f} s)\n{self.message}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def all_names() -> list[str]:
+    return sorted(MUTANTS)
+
+
+def scenarios_for(mutant: str) -> list[Scenario]:
+    """Those that are meant for it. Raises ScenarioError."""
+    folder = Path(str(resources.files("workloads"))) / "scenarios"
+    return [load(folder / f"{name}.yaml") for name in SUITED[mutant]]
+
+
+def hunt(mutant: str, scenarios: Sequence[Scenario], seeds: int, first_seed: int) -> Hunt:
+    """Try up to `seeds` seeds, from `first_seed` on, in each scenario."""
+    started = time.monotonic()
+    for number in range(seeds):
+        for scenario in scenarios:
+            ran = work(Job(replace(scenario, mutant=mutant, place="sim"), first_seed + number))
+            if ran.failure is not None:
+                # The harness that gives up on a mutant (it never served) has seen that something is wrong.
+                return Hunt(mutant, scenario.name, number + 1, time.monotonic() - started, ("harness",), ran.failure)
+            if ran.violated:
+                took = time.monotonic() - started
+                return Hunt(mutant, scenario.name, number + 1, took, ran.violated, ran.message)
+    return Hunt(mutant, ", ".join(one.name for one in scenarios), seeds, time.monotonic() - started, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All hunts of one mutant."""
+
+    mutant: str
+    hunts: tuple[Hunt, ...]
+
+    @property
+    def found(self) -> int:
+        return sum(hunt.found for hunt in self.hunts)
+
+    @property
+    def claims(self) -> Counter[str]:
+        return Counter(claim for hunt in self.hunts for claim in hunt.claims)
+
+    @property
+    def seeds(self) -> float:
+        return statistics.median(hunt.seeds for hunt in self.hunts)
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(hunt.seconds for hunt in self.hunts)
+
+    @property
+    def scenarios(self) -> str:
+        return ", ".join(dict.fromkeys(hunt.scenario for hunt in self.hunts))
+
+    def words(self) -> str:
+        what = ", ".join(self.claims) or "not found"
+        of = f"{self.found} of {len(self.hunts)}"
+        return f"{self.mutant:<28}{of:<8}{self.seeds:>6g} seeds {self.seconds:>7.1f} s  {what}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"mutant": self.mutant, "found": self.found, "hunts": [hunt.to_dict() for hunt in self.hunts]}
+
+
+def rows(names: Iterable[str], seeds: int, repeats: int, pool: Executor) -> Iterator[Row]:
+    """A row for each mutant, in order; the hunts go on at once."""
+    running = {
+        name: [
+            pool.submit(hunt, name, scenarios_for(name), seeds, repeat * SEED_STRIDE + 1) for repeat in range(repeats)
+        ]
+        for name in names
+    }
+    for name, hunts in running.items():
+        yield Row(name, tuple(future.result() for future in hunts))
+
+
+def table(found: Sequence[Row], seeds: int, repeats: int) -> str:
+    """The matrix as a page."""
+    total = sum(row.found > 0 for row in found)
+    always = sum(row.found == len(row.hunts) for row in found)
+    lines = [
+        "# The kill matrix",
+        "",
+        "Which deliberately broken `lockd` nodes the testbed finds in the simulation, by which claim, and how soon.",
+        f"Each was hunted {repeats} times from different seeds, for {seeds} seeds at most, in the scenarios meant for",
+        "its kind of fault; seeds and seconds (of one core, on a machine that did other things too) are medians.",
+        "`fencepost mutants matrix` makes this page.",
+        "",
+        f"{total} of {len(found)} mutants were found, {always} of them in every hunt.",
+        "",
+        "| mutant | what is wrong | scenarios | found | seeds | seconds | claims |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        claims = ", ".join(f"`{claim}`" for claim in row.claims) or "none"
+        cells = [
+            f"`{row.mutant}`",
+            MUTANTS[row.mutant].description,
+            row.scenarios,
+            f"{row.found} of {len(row.hunts)}",
+            f"{row.seeds:g}",
+            f"{row.seconds:.1f}",
+            claims,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,277 @@
+"""The commands of `fencepost` that need the simulation: fuzz, shrink, mutants."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fencepost.commands import EPILOG, JsonOption, StoreOption, app, make_console, print_json
+from fencepost.exits import Exit, Finished, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fencepost.fuzz import Ran, Tally
+    from fencepost.scenario import Scenario
+
+#: All commands: those of `fencepost.commands` and these.
+__all__ = ["app"]
+
+#: Lines of progress come no more often, in seconds.
+PROGRESS_S = 2.0
+
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that run seeds; without it, one per core.")
+]
+
+mutants_app = typer.Typer(
+    help="Deliberately broken lockd nodes: does the testbed find what is wrong?", no_args_is_help=True
+)
+app.add_typer(mutants_app, name="mutants")
+
+
+@app.command(epilog=EPILOG)
+def fuzz(
+    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO...", help="Scenario files (YAML).")],
+    seeds: Annotated[str | None, typer.Option(metavar="A..B", help="The seeds, both ends included.")] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="Seeds from 0 on, for so long, such as 10m.")
+    ] = None,
+    jobs: JobsOption = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Collect violations, don't stop at the first.")
+    ] = False,
+    mutant: Annotated[str | None, typer.Option(metavar="NAME", help="Run a mutant of lockd instead.")] = None,
+    folder: StoreOption = Path("store"),
+    as_json: JsonOption = False,
+) -> None:
+    """Run scenarios at the place sim with many seeds, and look for violations.
+
+    Each seed runs a variant of the scenario: sizes, leases and faults are drawn from it. What violates a claim is run
+    once more into a folder of its own, with the YAML that `repro` and `shrink` take. The exit code is that of the worst
+    run; too little coverage is no matter here.
+    """
+    import itertools
+
+    from fencepost import fuzz as fuzzing
+    from fencepost import runner, variants
+
+    console = make_console(as_json)
+    if (seeds is None) == (for_ is None):
+        raise UserError("say how many seeds: either --seeds A..B or --for DURATION")
+    try:
+        chosen: Iterable[int] = itertools.count() if seeds is None else variants.seeds_of(seeds)
+    except ValueError as problem:
+        raise UserError(f"--seeds: found {seeds!r}; expected {problem}") from None
+    loaded = [_with_mutant(runner.load(path), mutant) for path in scenarios]
+    workers = jobs or os.cpu_count() or 1
+    progress = _Progress(console)
+    tally = fuzzing.fuzz(
+        fuzzing.jobs(loaded, chosen),
+        lambda: _pool(workers),
+        workers,
+        keep_going=keep_going,
+        for_s=None if for_ is None else _seconds("--for", for_),
+        observe=progress.observe,
+    )
+    progress.line(tally)
+    for ran in tally.failed[:5]:
+        console.print(f"failed      {ran.scenario}, seed {ran.seed}: {ran.failure}", markup=False, soft_wrap=True)
+    for ran in sorted(tally.found, key=lambda one: one.seed)[:5]:
+        scenario = variants.variant(next(one for one in loaded if one.name == ran.scenario), ran.seed)
+        console.print(
+            f"violation   {ran.scenario}, seed {ran.seed}: {', '.join(ran.violated)}", markup=False, soft_wrap=True
+        )
+        runner.run(scenario, folder, console)
+    if as_json:
+        print_json(tally.to_dict())
+    raise Finished(tally.exit)
+
+
+@app.command(epilog=EPILOG)
+def shrink(
+    scenario: Annotated[Path, typer.Argument(metavar="FILE", help="A failing run's repro.yaml, or a scenario file.")],
+    claim: Annotated[str | None, typer.Option(metavar="CLAIM", help="The claim that must stay violated.")] = None,
+    mutant: Annotated[str | None, typer.Option(metavar="NAME", help="Run a mutant of lockd instead.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the file's seed.")] = None,
+    for_: Annotated[str, typer.Option("--for", metavar="DURATION", help="Stop after so long.")] = "2m",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where the result goes; else FILE.min.yaml here.")
+    ] = None,
+) -> None:
+    """Make a failing scenario as small as it gets, in the simulation.
+
+    Fewer and shorter faults, fewer nodes, clients, keys and operations, less time, while the same claim stays violated.
+    The result is a scenario that `repro` runs, and beside it a sequence diagram (Mermaid) of what happened. Ctrl-C ends
+    it with the smallest one so far. Exits with 0 when there is one, with 2 when nothing is violated to begin with.
+    """
+    from fencepost import runner, sequence
+    from fencepost import scenario as scenarios
+    from fencepost import shrink as shrinking
+    from fencepost.store import write_text
+
+    logging.disable(logging.CRITICAL)
+    console = make_console(False)
+    plan = _with_mutant(runner.load(scenario, seed=seed), mutant)
+    started = time.monotonic()
+
+    def observe(step: shrinking.Step) -> None:
+        assert shrinker.best is not None
+        words = f"{time.monotonic() - started:6.1f} s  {step.what:<20}{shrinking.size(step.scenario, shrinker.best)}"
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
+
+    shrinker = shrinking.Shrinker(claim, observe, _seconds("--for", for_))
+    try:
+        best = shrinker.shrink(plan)
+    except shrinking.NothingToShrink as problem:
+        console.print(f"nothing to shrink: {problem}", markup=False, soft_wrap=True)
+        raise Finished(Exit.UNKNOWN) from None
+    except KeyboardInterrupt:
+        if shrinker.best is None:
+            raise
+        best = shrinker.best
+    target = out or Path(f"{scenario.stem}.min.yaml")
+    small = best.scenario
+    write_text(target, scenarios.dump(small))
+    assert best.results is not None
+    finding = best.results.claims[small.expect.invalid[0]].findings[0]
+    write_text(target.with_suffix(".mmd"), sequence.mermaid(best.events, finding))
+    console.print(f"\n{finding.message}\n", markup=False, highlight=False, soft_wrap=True)
+    took = time.monotonic() - started
+    console.print(
+        f"smallest    {shrinking.size(small, best)}, after {shrinker.tried} runs in {took:.0f} s", markup=False
+    )
+    console.print(f"written     {target} and {target.with_suffix('.mmd')}", markup=False, soft_wrap=True)
+    raise Finished(Exit.VALID)
+
+
+@mutants_app.command("list")
+def mutants_list(as_json: JsonOption = False) -> None:
+    """List the mutants and what is wrong with each."""
+    from cluster.mutants import MUTANTS
+
+    if as_json:
+        print_json({name: mutant.description for name, mutant in sorted(MUTANTS.items())})
+    else:
+        for name, mutant in sorted(MUTANTS.items()):
+            print(f"{name:<28}{mutant.description}")
+    raise Finished(Exit.VALID)
+
+
+@mutants_app.command("run")
+def mutants_run(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A mutant.")],
+    scenarios: Annotated[
+        list[Path] | None, typer.Argument(metavar="SCENARIO...", help="Scenario files; else those that fit it.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Give up after so many.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one mutant in the simulation until a claim finds it. Exits with 1 when it is found, with 0 when it is not."""
+    from fencepost import matrix
+
+    _known_mutant(name)
+    logging.disable(logging.CRITICAL)
+    hunt = matrix.hunt(name, matrix.scenarios_for(name) if not scenarios else _load(scenarios), seeds, first_seed=0)
+    if as_json:
+        print_json(hunt.to_dict())
+    else:
+        print(hunt.words())
+    raise Finished(Exit.VIOLATED if hunt.found else Exit.VALID)
+
+
+@mutants_app.command("matrix")
+def mutants_matrix(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Some mutants; else all.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Give a search up after so many.")] = 100,
+    repeats: Annotated[int, typer.Option(min=1, help="Searches for each, from different seeds; medians are told.")] = 5,
+    jobs: JobsOption = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The table; its data go beside it as JSON.")
+    ] = Path("docs/kill-matrix.md"),
+) -> None:
+    """Hunt every mutant in the simulation and write which claim finds it, after how many seeds and seconds."""
+    from fencepost import matrix
+    from fencepost.store import write_json, write_text
+
+    for name in names or ():
+        _known_mutant(name)
+    logging.disable(logging.CRITICAL)
+    console = make_console(False)
+    rows = []
+    with _pool(jobs or os.cpu_count() or 1) as pool:
+        for row in matrix.rows(names or matrix.all_names(), seeds, repeats, pool):
+            console.print(row.words(), markup=False, highlight=False, soft_wrap=True)
+            rows.append(row)
+    write_text(out, matrix.table(rows, seeds, repeats))
+    write_json(out.with_suffix(".json"), {"seeds": seeds, "repeats": repeats, "rows": [row.to_dict() for row in rows]})
+    console.print(f"written     {out} and {out.with_suffix('.json')}", markup=False, soft_wrap=True)
+    raise Finished(Exit.VALID if all(row.found for row in rows) else Exit.UNKNOWN)
+
+
+class _Progress:
+    """One plain line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = 0.0
+
+    def observe(self, tally: Tally, ran: Ran) -> None:
+        if time.monotonic() - self._last >= PROGRESS_S:
+            self.line(tally)
+
+    def line(self, tally: Tally) -> None:
+        self._last = time.monotonic()
+        self._console.print(tally.words(), markup=False, highlight=False, soft_wrap=True)
+
+
+def _pool(workers: int):  # type: ignore[no-untyped-def]
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_in_worker)
+
+
+def _in_worker() -> None:
+    """A worker says nothing by itself, and leaves Ctrl-C to the process that started it."""
+    import signal
+
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _with_mutant(scenario: Scenario, mutant: str | None) -> Scenario:
+    from dataclasses import replace
+
+    if mutant is None:
+        return scenario
+    _known_mutant(mutant)
+    return replace(scenario, mutant=mutant)
+
+
+def _known_mutant(name: str) -> None:
+    from cluster import mutants
+
+    if name not in mutants.names():
+        raise UserError(f"no mutant {name!r}: there are {', '.join(sorted(mutants.names()))}")
+
+
+def _load(paths: Iterable[Path]) -> list[Scenario]:
+    from fencepost import runner
+
+    return [runner.load(path) for path in paths]
+
+
+def _seconds(option: str, text: str) -> float:
+    from fencepost.quantities import parse_duration_ns
+
+    try:
+        return parse_duration_ns(text) / 1e9
+    except ValueError as problem:
+        raise UserError(f"{option}: found {text!r}; expected {problem}") from None
