@@ -24,6 +24,8 @@ from nemesis.schedule import Planned
 #: Nodes under load write many times a second; who doesn't for so long has no disk that could be seen to fail.
 WRITE_BUDGET_S = 3.0
 WRITE_POLL_S = 0.005
+#: Without the nodes that were killed already there may be no leader, and nothing to write.
+STRAGGLER_BUDGET_S = 0.3
 #: From the failed write to the end of the process.
 END_BUDGET_S = 3.0
 END_POLL_S = 0.02
@@ -60,20 +62,40 @@ class Disks(ProcessFaults):
         if not targets:
             raise Skipped(f"the disk of {', '.join(fault.targets)} is broken already")
         self._broken.update(dict.fromkeys(targets, fault.id))
+        if self.kind == DISK_LOSE_UNSYNCED:
+            return await self._lose(fault, targets)
         return "; ".join(await all_of(self._break(fault, node) for node in targets))
 
-    async def _break(self, fault: Fault, node: str) -> str:
-        slow_ms = fault.explicit.span_ms("slow")[1] if self.kind == DISK_LOSE_UNSYNCED else 0
+    async def _lose(self, fault: Fault, targets: Sequence[str]) -> str:
+        """All at once: who is left alone by the death of the others has nothing to write, and dies with them."""
+        disks, slow_ms = _abilities(self._place), fault.explicit.span_ms("slow")[1]
+        await all_of(disks.break_disk(node, MODES[self.kind], slow_ms) for node in targets)
+        begun = asyncio.Event()
+        lost = dict(zip(targets, await all_of(self._kill_dirty(fault, node, begun) for node in targets), strict=True))
+        if not any(lost.values()):
+            raise Skipped(f"all that {', '.join(targets)} had written was on disk at the moment of the kill")
+        return "; ".join(
+            f"{node} was killed with {count} bytes written and not on disk" for node, count in lost.items()
+        )
+
+    async def _kill_dirty(self, fault: Fault, node: str, begun: asyncio.Event) -> int:
+        """How many bytes it lost: none, when its sync ended just before the kill, or it wrote nothing any more once the
+        killing had `begun`."""
         disks = _abilities(self._place)
-        await disks.break_disk(node, MODES[self.kind], slow_ms)
-        if self.kind == DISK_LOSE_UNSYNCED:
-            await self._met(node, lambda report: report.unsynced_bytes > 0)
-            self._holds.take(node, fault)
-            await self._place.kill_node(node)
-            lost = (await disks.disk_report(node)).unsynced_bytes
-            if lost == 0:
-                raise Skipped(f"{node} was killed a moment too late: all that it had written was on disk")
-            return f"{node} was killed with {lost} bytes written and not on disk"
+        clock = asyncio.get_running_loop().time
+        deadline, alone_since = clock() + WRITE_BUDGET_S, None
+        while clock() < deadline and not (await disks.disk_report(node)).unsynced_bytes:
+            if begun.is_set() and alone_since is None:
+                alone_since = clock()
+                deadline = min(deadline, alone_since + STRAGGLER_BUDGET_S)
+            await asyncio.sleep(WRITE_POLL_S)
+        begun.set()
+        self._holds.take(node, fault)
+        await self._place.kill_node(node)
+        return (await disks.disk_report(node)).unsynced_bytes
+
+    async def _break(self, fault: Fault, node: str) -> str:
+        await _abilities(self._place).break_disk(node, MODES[self.kind])
         report = await self._met(node, lambda report: report.hits > 0)
         if self.kind == DISK_STALL:
             return f"a write of {node} waits"
