@@ -67,15 +67,15 @@ class Content:
     def write(self, folder: Path, target: Target) -> None:
         """Lay out what the engine builds from. Raises PlaceError when a library can't be had."""
         (folder / "Dockerfile").write_text(self.dockerfile)
-        site = folder / "site"
-        site.mkdir()
+        libraries, sources = folder / "libraries", folder / "sources"
+        libraries.mkdir()
         if sys.platform == "linux" and target == Target.here():
-            _copy(self.libraries, site)
+            _copy(self.libraries, libraries)
         else:
-            _fetch(self.libraries, site, target)
+            _fetch(self.libraries, libraries, target)
         for path, source in self.sources.items():
-            (site / path).parent.mkdir(parents=True, exist_ok=True)
-            (site / path).write_bytes(source)
+            (sources / path).parent.mkdir(parents=True, exist_ok=True)
+            (sources / path).write_bytes(source)
 
 
 def read() -> Content:

@@ -43,8 +43,8 @@ def test_the_digest_names_the_content() -> None:
 def test_libraries_are_copied_as_they_are_here(tmp_path: Path) -> None:
     content.read().write(tmp_path, Target.here())
     assert (tmp_path / "Dockerfile").read_text().startswith("#")
-    assert list((tmp_path / "site" / "msgspec").glob("_core*.so"))
-    assert (tmp_path / "site" / "cluster" / "node" / "server.py").exists()
+    assert list((tmp_path / "libraries" / "msgspec").glob("_core*.so"))
+    assert (tmp_path / "sources" / "cluster" / "node" / "server.py").exists()
     assert not list(tmp_path.rglob("__pycache__"))
 
 
