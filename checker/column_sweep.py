@@ -410,14 +410,17 @@ def explained(refused: Refused) -> Duplicate | Refusal:
             rows.add(step.forced_by)
             at_limit = step.moment >= 0 and step.latest == lock.limits[step.moment]
             step = None if at_limit else step.before
-    # The tokens from the first of these steps to the moment that is refused, counted anew.
+    # The tokens from the first that matters to the last, counted anew.
     first = min((max(step.moment, 0) for step in steps.values()), default=refused.moment) // 2
     last = min(refused.moment // 2 + 1, lock.count)
-    moments = range(2 * first, refused.moment + 1)
-    limits = [lock.limit_row(moment) for moment in moments]
+    limits = [lock.limit_row(moment) for moment in range(2 * first, refused.moment + 1)]
     lower = lock.lower_row(min(refused.moment, 2 * lock.count - 1))
-    shown = [int(lock.first_shown[token]) for token in range(first, last)]
-    rows |= {*limits, *shown, lower}
+    bounds = [row for row in (*limits, lower) if row != NOBODY]
+    named = np.searchsorted(lock.tokens, lock.columns.token[lock.rows[bounds]]).tolist()
+    limits = [NOBODY] * (2 * (first - min([first, *named]))) + limits
+    first, last = min([first, *named]), max([last, *(token + 1 for token in named)])
+    shown = {refused.moment // 2} & set(range(lock.count))
+    rows |= {*bounds, *(int(lock.first_shown[token]) for token in shown)}
     rows.discard(NOBODY)
     ordered = sorted(rows)
     operations = dict(zip(ordered, lock.operations(ordered), strict=True))
@@ -437,8 +440,8 @@ def explained(refused: Refused) -> Duplicate | Refusal:
 
     return Refusal(
         tenures=[
-            Tenure(int(lock.tokens[token]), first_shown=operations[row])
-            for token, row in zip(range(first, last), shown, strict=True)
+            Tenure(token, first_shown=operations[int(lock.first_shown[number])] if number in shown else None)
+            for number, token in enumerate(lock.tokens[first:last].tolist(), first)
         ],
         moment=refused.moment - 2 * first,
         not_before=Bound(START, None) if lower == NOBODY else Bound(operations[lower].index, operations[lower]),
@@ -449,4 +452,7 @@ def explained(refused: Refused) -> Duplicate | Refusal:
         unknown=UnknownAcquires(
             lock.index[lock.unknown].tolist(), lambda number: lock.operations([int(lock.unknown[number])])[0]
         ),
+        owned=frozenset(lock.tokens[lock.grant >= 0].tolist()),
+        starts=first == 0,
+        ends=last == lock.count,
     )

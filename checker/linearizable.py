@@ -55,11 +55,12 @@ def finding(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Findin
     if isinstance(reason, Duplicate):
         done = "granted" if reason.first.f == "acquire" else "released"
         headline = f"key {key!r}: token {reason.token} was {done} twice"
-        data: dict[str, Any] = {"kind": "duplicate", "token": reason.token}
+        data: dict[str, Any] = {"kind": "duplicate", "token": reason.token, "cycle": _cycle(reason)}
         return narrator.finding(CLAIM, Verdict.INVALID, headline, cited(reason), key=key, data=data)
     steps = _steps(reason)
     headline = f"key {key!r}: {_headline(reason)}{_unknown_words(reason, steps)}"
     data = {"kind": "no-moment-left", **_moment(reason), "steps": [step.to_dict() for step in steps]}
+    data["cycle"] = _cycle(reason)
     operations = [(step.operation, step.words) for step in steps]
     return narrator.finding(CLAIM, Verdict.INVALID, headline, operations, key=key, data=data)
 
@@ -70,6 +71,14 @@ def cited(reason: Duplicate | Refusal) -> list[tuple[Operation, str]]:
         done = "granted" if reason.first.f == "acquire" else "released"
         return [(reason.first, f"{done} token {reason.token}"), (reason.second, f"{done} it as well")]
     return [(step.operation, step.words) for step in _steps(reason)]
+
+
+def _cycle(reason: Duplicate | Refusal) -> list[dict[str, Any]]:
+    """The contradiction edge by edge; empty where one has to count acquires of unknown outcome."""
+    # Loading networkx takes longer than checking most histories, and most fit.
+    from checker.graph import cycle_of
+
+    return [edge.to_dict() for edge in cycle_of(reason, [operation for operation, _ in cited(reason)])]
 
 
 def _moment(refusal: Refusal) -> dict[str, Any]:

@@ -139,7 +139,9 @@ class Refusal:
     """No gap is left for a moment.
 
     `moment` as in `Reach`, and beyond the last one when the final free interval must be left and nothing follows.
-    `not_before` is the lower limit; `candidates` are the ways to get there, none of which is late enough.
+    `not_before` is the lower limit; `candidates` are the ways to get there, none of which is late enough. `tenures` may
+    be those of some tokens in a row: whether they start and end with the first and the last one, `starts` and `ends`
+    say. Those in `owned` were got by an ok acquire.
     """
 
     tenures: Sequence[Tenure]
@@ -148,6 +150,9 @@ class Refusal:
     candidates: tuple[Reach, ...]
     limits: Sequence[Bound]
     unknown: UnknownAcquires
+    owned: frozenset[int]
+    starts: bool = True
+    ends: bool = True
 
 
 def decide(operations: Sequence[Operation]) -> Duplicate | Refusal | None:
@@ -248,7 +253,9 @@ class Sweep:
 
     def _refusal(self, moment: int, candidates: list[Reach]) -> Refusal:
         unknown = UnknownAcquires(self._unknown[1:], self._facts.unknown.__getitem__)
-        return Refusal(self._facts.tenures, moment, self._not_before, tuple(candidates), tuple(self._limits), unknown)
+        tenures = self._facts.tenures
+        owned = frozenset(tenure.token for tenure in tenures if tenure.grant is not None)
+        return Refusal(tenures, moment, self._not_before, tuple(candidates), tuple(self._limits), unknown, owned)
 
 
 def _limits(tenures: Sequence[Tenure]) -> list[Bound]:
