@@ -352,6 +352,34 @@ def build_image(
 
 
 @app.command(epilog=EPILOG)
+def runs(
+    folder: StoreOption = Path("store"),
+    most: Annotated[int, typer.Option(min=1, help="How many to list.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs in the store, the last one first.
+
+    Their verdicts are in `index.sqlite` there, which is made from the folders of the runs. One without a verdict goes
+    on, or its harness was killed.
+    """
+    from dataclasses import asdict
+
+    from fencepost import index, tables
+
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder; --store names the one with the runs")
+    found = index.runs(folder)
+    if as_json:
+        print_json({"runs": [asdict(run) for run in found[:most]], "all": len(found)})
+    else:
+        console = make_console(as_json)
+        console.print(tables.runs_table(found[:most]), soft_wrap=True)
+        if len(found) > most:
+            console.print(f"and {len(found) - most} more", style="dim")
+    raise Finished(Exit.VALID)
+
+
+@app.command(epilog=EPILOG)
 def heal(
     folder: Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="The run's folder.")] = Path("store/latest"),
     as_json: JsonOption = False,

@@ -71,11 +71,7 @@ class RunFolder:
 
     def recorded(self) -> dict[str, Any]:
         """What `versions.json` says; nothing where there is none."""
-        try:
-            recorded = json.loads(self.versions.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return recorded if isinstance(recorded, dict) else {}
+        return document(self.versions)
 
 
 def create(store: Path, scenario: str, now: datetime | None = None) -> RunFolder:
@@ -124,6 +120,15 @@ def _point(link: Path, target: Path) -> None:
         logger.warning("%s was not moved to this run: %s", link, error)
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def document(path: Path) -> dict[str, Any]:
+    """A JSON file with an object in it; nothing where there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_json(path: Path, document: Any) -> None:

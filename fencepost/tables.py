@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from checker.verdict import COVERAGE, Results, Verdict
+from fencepost.index import Run
 from fencepost.outcome import Outcome, Status
 from fencepost.suite import Entry, Summary
 
@@ -122,6 +125,19 @@ def summary_table(summary: Summary) -> RenderableType:
         table.add_row(Text(entry.name), entry_status(entry), f"{entry.seconds:.1f}", Text(_shortened(entry.message)))
     counts = ", ".join(f"{summary.count(status)} {status}" for status in Status if summary.count(status))
     return Group(Text(), table, Text(), _row("suite", f"{summary.name}: {counts}, in {summary.seconds:.0f} s"))
+
+
+def runs_table(runs: Sequence[Run]) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for column in ("began", "scenario", "seed", "place", "verdict", "exit"):
+        table.add_column(column, justify="right" if column in ("seed", "exit") else "left")
+    for run in runs:
+        words = [run.time, run.scenario, run.seed, run.place, run.verdict, run.exit_code]
+        style = _STYLES.get(Verdict(run.verdict), "") if run.verdict in tuple(Verdict) else ""
+        cells = [Text("-" if word is None else str(word)) for word in words]
+        cells[4].stylize(style)
+        table.add_row(*cells)
+    return table
 
 
 def _shortened(message: str) -> str:

@@ -283,3 +283,23 @@ def test_a_system_is_found_beside_its_scenario_and_from_the_runs_folder(tmp_path
     result = fencepost("repro", folder / "repro.yaml", cwd=tmp_path)
     assert result.returncode == 254
     assert "there is no module cli_test_locks; it has to be in the scenario's folder" in result.stderr
+
+
+def test_the_runs_of_a_store_are_listed(tmp_path: Path) -> None:
+    for second in (4, 5):
+        folder = tmp_path / "store" / "mine" / f"2026-01-02T03-04-0{second}Z"
+        folder.mkdir(parents=True)
+        (folder / "scenario.yaml").write_text("")
+        document = {"verdict": "invalid", "run": {"scenario": "my [locks]", "seed": 7, "exit_code": 1}}
+        (folder / "results.json").write_text(json.dumps(document))
+    result = fencepost("runs", "--most", "1", cwd=tmp_path)
+    assert result.returncode == 0
+    head, run, more = result.stdout.splitlines()
+    assert head.split() == ["began", "scenario", "seed", "place", "verdict", "exit"]
+    assert run.split() == ["2026-01-02T03-04-05Z", "my", "[locks]", "7", "-", "invalid", "1"]
+    assert more == "and 1 more"
+    document = json.loads(fencepost("runs", "--json", cwd=tmp_path).stdout)
+    assert (document["all"], [run["seed"] for run in document["runs"]]) == (2, [7, 7])
+    result = fencepost("runs", "--store", "none", cwd=tmp_path)
+    assert result.returncode == 254
+    assert "none: there is no such folder" in result.stderr
