@@ -1,0 +1,180 @@
+"""Fuzzing: seeds give variants, violations are found and made small, nothing is counted twice, mutants are hunted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost import fuzz, matrix, runner, sequence, shrink
+from fencepost import scenario as scenarios
+from fencepost.exits import Exit
+from fencepost.fuzz import Job, Ran, Tally
+from fencepost.scenario import Scenario
+from fencepost.scenario.rules import complaints
+from fencepost.simulation import simulate
+from fencepost.variants import seeds_of, variant
+
+FOLDER = Path(__file__).parents[2] / "workloads" / "scenarios"
+
+
+def shipped(name: str, **changes: Any) -> Scenario:
+    return replace(runner.load(FOLDER / f"{name}.yaml"), **changes)
+
+
+class Here(Executor):
+    """Runs what it is given at once; `breaks` says for which call the worker dies instead."""
+
+    def __init__(self, breaks: Callable[[], bool] = lambda: False) -> None:
+        self._breaks = breaks
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if self._breaks():
+            future.set_exception(BrokenProcessPool("a worker died"))
+        else:
+            future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def fuzzed(scenario: Scenario, seeds: range, *, keep_going: bool = False, executor: Executor | None = None) -> Tally:
+    pool = executor or Here()
+    return fuzz.fuzz(
+        fuzz.jobs([scenario], seeds), lambda: pool, 1, keep_going=keep_going, for_s=None, observe=lambda *_: None
+    )
+
+
+def test_the_true_lockd_has_no_violation() -> None:
+    tally = fuzzed(shipped("mutex-kills"), range(4))
+    assert (tally.exit, tally.runs, tally.twice) == (Exit.VALID, 4, 1)
+    assert tally.coverage["operations"] > 500
+    assert tally.simulated_s > 60
+    assert "4 seeds" in tally.words()
+
+
+def test_the_first_violation_ends_it_and_keep_going_collects() -> None:
+    broken = shipped("every-node-grants")
+    tally = fuzzed(broken, range(50))
+    assert tally.exit is Exit.VIOLATED
+    assert tally.runs <= 4
+    assert "mutual-exclusion" in tally.found[0].violated
+    assert "token" in tally.found[0].message
+    assert len(fuzzed(broken, range(3), keep_going=True).found) == 3
+
+
+def test_a_worker_that_dies_costs_nothing_but_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def work(job: Job) -> Ran:
+        ran.append(job.seed)
+        return Ran("s", job.seed, (), "valid", 1.0, {})
+
+    monkeypatch.setattr(fuzz, "work", work)
+    calls = itertools.count()
+    tally = fuzzed(shipped("mutex-kills"), range(20), executor=Here(lambda: next(calls) in (3, 7)))
+    assert tally.runs == 20
+    assert set(ran) == set(range(20))
+
+
+def test_a_worker_that_dies_of_its_seed_again_and_again_is_told() -> None:
+    with pytest.raises(RuntimeError, match="seed 0 of mutex-kills died 3 times"):
+        fuzzed(shipped("mutex-kills"), range(3), executor=Here(lambda: True))
+
+
+def test_a_simulation_that_differs_is_a_failure_of_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = itertools.count()
+    monkeypatch.setattr(fuzz, "_digest", lambda _: bytes([next(numbers)]))
+    tally = fuzzed(shipped("mutex-kills", time_limit_ns=2 * 10**9, nemesis=()), range(1))
+    assert tally.exit is Exit.HARNESS
+    assert "not deterministic" in (tally.failed[0].failure or "")
+
+
+def test_variants_are_sound_differ_and_are_the_same_for_the_same_seed() -> None:
+    base = shipped("older-term-commit")
+    variants = [variant(base, seed) for seed in range(60)]
+    assert variants == [variant(base, seed) for seed in range(60)]
+    assert all(not list(complaints(one)) for one in variants)
+    assert {one.nodes for one in variants} >= {3, 5}
+    assert len({(one.workload.clients, one.workload.keys, one.workload.lease_ms, one.nemesis) for one in variants}) > 30
+    assert variants[0].workload == base.workload
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", range(3, 4)), ("0..9", range(10))])
+def test_seeds_are_read(text: str, seeds: range) -> None:
+    assert seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a..b", "5..2", "-1..3"])
+def test_nonsense_is_no_seeds(text: str) -> None:
+    with pytest.raises(ValueError, match="seeds"):
+        seeds_of(text)
+
+
+def test_a_simulated_scenario_is_its_own_repro() -> None:
+    plan = shipped("mutex-partitions", place="sim")
+    assert scenarios.resolved(plan, ()) == plan
+
+
+def test_a_failure_is_made_small_and_fails_the_same_way(tmp_path: Path) -> None:
+    plan = shipped("late-ghost-release", mutant="ghost-clean-up-any-holder", place="sim", seed=0, nodes=3)
+    steps: list[shrink.Step] = []
+    shrinker = shrink.Shrinker("mutual-exclusion", steps.append, budget_s=8.0)
+    best = shrinker.shrink(plan)
+    assert steps
+    small = tmp_path / "small.yaml"
+    small.write_text(scenarios.dump(best.scenario))
+    again = scenarios.load(small)
+    assert again.expect.invalid == ("mutual-exclusion",)
+    run = simulate(again)
+    assert "mutual-exclusion" in run.violated
+    assert list(run.events) == list(best.events)
+    invoked = [event for event in run.events if event.type == "invoke"]
+    assert len(invoked) < 1_000
+    assert len(again.nemesis) <= 3
+    assert run.results is not None
+    story = sequence.mermaid(run.events, run.results.claims["mutual-exclusion"].findings[0])
+    assert story.startswith("sequenceDiagram\n")
+    assert "part of the finding" in story
+
+
+def test_what_violates_nothing_cannot_be_shrunk() -> None:
+    plan = shipped("mutex-kills", time_limit_ns=2 * 10**9, nemesis=(), place="sim")
+    with pytest.raises(shrink.NothingToShrink, match="no claim is violated"):
+        shrink.Shrinker(None, lambda _: None, 5.0).shrink(plan)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "claim"),
+    [
+        ("believed-unconfirmed", "mutual-exclusion"),
+        ("dead-waiter-blocks", "ghosts"),
+        ("lease-from-queueing", "leases"),
+        ("lease-restarted-by-leader", "leases"),
+        ("lease-on-wall-clock", "leases"),
+        ("no-ghost-clean-up", "ghosts"),
+        ("answers-before-fsync", "agreement"),
+    ],
+)
+def test_a_mutant_is_found_by_a_claim_that_is_meant_for_it(mutant: str, claim: str) -> None:
+    hunt = matrix.hunt(mutant, matrix.scenarios_for(mutant), 5, first_seed=0)
+    assert claim in hunt.claims, hunt.words()
+
+
+def test_every_mutant_has_scenarios_meant_for_it() -> None:
+    assert set(matrix.SUITED) == set(matrix.all_names())
+    assert all((FOLDER / f"{name}.yaml").exists() for names in matrix.SUITED.values() for name in names)
+
+
+def test_the_matrix_tells_medians_and_what_was_not_found() -> None:
+    found = matrix.Hunt("no-noop", "s", 3, 1.5, ("ghosts",))
+    missed = matrix.Hunt("no-noop", "s", 9, 4.5, ())
+    page = matrix.table([matrix.Row("no-noop", (found, found, missed)), matrix.Row("votes-twice", (missed,))], 9, 3)
+    assert "1 of 2 mutants were found, 0 of them in every hunt" in page
+    assert "| 2 of 3 | 3 | 1.5 | `ghosts` |" in page
+    assert "| none |" in page
