@@ -3,11 +3,12 @@ tables name what there is, all of it and nothing else."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from checker import CLAIMS, COVERAGE_KEYS
+from checker import CLAIMS, COVERAGE, COVERAGE_KEYS
 from checker.coverage import FAULT_KINDS
 from cluster import mutants, places
 from cluster.places.base import Capability, usable
@@ -17,6 +18,7 @@ from fencepost import quantities, scenario, suite_file
 from fencepost.outcome import Status
 from fencepost.scenario import reader
 from fencepost.scenario.reader import FIELDS, MOMENT_FIELDS, RESOURCE_FIELDS, WORKLOAD_FIELDS
+from fencepost.sim_commands import app
 from nemesis.kinds import KINDS, Aim, Form, Value
 from nemesis.spec import CLIENT_TARGETS, SHAPES, TARGETS
 from tests.docs.markdown import DOCS, ROOT, Block, blocks, first_column, table
@@ -83,6 +85,17 @@ def test_the_suite_can_be_loaded(tmp_path: Path) -> None:
 )
 def test_a_table_names_all_that_there_is_and_nothing_else(heading: str, names: list[str]) -> None:
     assert sorted(first_column(GUIDE, heading)) == sorted(names)
+
+
+def test_the_readme_names_every_claim_on_the_service() -> None:
+    assert sorted(first_column(README, "Read a verdict")) == sorted(claim for claim in CLAIMS if claim != COVERAGE)
+
+
+@pytest.mark.parametrize("file", [README, *sorted(DOCS.glob("*.md"))], ids=lambda file: file.stem)
+def test_every_command_is_one_that_there_is(file: Path) -> None:
+    told = re.findall(r"(?:^ +(?:\$ )?(?:\.venv/bin/)?|`)fencepost ([a-z]+)", file.read_text("utf-8"), re.MULTILINE)
+    known = {one.name or one.callback.__name__ for one in app.registered_commands if one.callback is not None}
+    assert set(told) <= known | {group.name for group in app.registered_groups}
 
 
 def test_every_option_of_every_fault_is_there_with_its_default() -> None:
