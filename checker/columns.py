@@ -175,7 +175,7 @@ class Columns:
     @cached_property
     def by_key(self) -> dict[str, Ints]:
         """The rows of each key, in the order of their invokes."""
-        order = np.argsort(self.key, kind="stable")
+        order = stable_order(self.key)
         bounds = np.searchsorted(self.key[order], np.arange(len(self.keys) + 1))
         return {key: order[bounds[code] : bounds[code + 1]] for code, key in enumerate(self.keys)}
 
@@ -283,9 +283,9 @@ def _take(data: bytes, first: int, sink: _Sink, others: list[Event]) -> int:
         lines = [line for line in lines if line is not None]
         if not lines:
             return count
-    elif [line.index for line in lines] != list(range(first, first + count)):
+    index = _append(lines, sink)
+    if not mixed and index != tuple(range(first, first + count)):
         raise Unsuited("positions are not dense")
-    _append(lines, sink)
     return count
 
 
@@ -298,7 +298,8 @@ def _client_line(line: bytes, others: list[Event]) -> Any:
     return None
 
 
-def _append(lines: list[_ClientLine], sink: _Sink) -> None:
+def _append(lines: list[_ClientLine], sink: _Sink) -> tuple[int, ...]:
+    """Returns the positions of the events."""
     columns = zip(*map(msgspec.structs.astuple, lines), strict=True)
     index, time, process, kinds, functions, keys, values, errors, nodes = columns
     sink.index.extend(array("q", index))
@@ -311,10 +312,11 @@ def _append(lines: list[_ClientLine], sink: _Sink) -> None:
     sink.key.extend(array("i", [of_keys[key] for key in keys]))
     sink.node.extend(array("i", [of_nodes[node] for node in nodes]))
     said = [_NO_VALUE if value is None else value for value in values]
-    tokens = [value.token for value in said]
+    tokens, leases_ms, guarded = zip(*map(msgspec.structs.astuple, said), strict=True)
     sink.token.extend(array("q", [_NULL if token is None else token for token in tokens]))
-    sink.lease.extend(array("q", [leases[value.lease_ms] for value in said]))
-    sink.unguarded.extend(bytes([value.guarded is False for value in said]))
+    sink.lease.extend(array("q", [leases[lease_ms] for lease_ms in leases_ms]))
+    sink.unguarded.extend(bytes([word is False for word in guarded]) if False in guarded else bytes(len(lines)))
+    return index
 
 
 def _paired(sink: _Sink, others: list[Event], count: int, warnings: list[str], source: Source) -> Columns:
@@ -328,7 +330,7 @@ def _paired(sink: _Sink, others: list[Event], count: int, warnings: list[str], s
     token, lease = _ints(sink.token), _ints(sink.lease)
     has = np.where(token == _MISSING, ABSENT, np.where(token == _NULL, NULL, NUMBER)).astype(np.int8)
     _check_order(index, time, others)
-    order = np.argsort(process, kind="stable")
+    order = stable_order(process)
     grouped = process[order]
     same = np.concatenate((grouped[1:] == grouped[:-1], [False]))  # as the next one
     after = np.concatenate((order[1:], [0]))
@@ -381,6 +383,13 @@ def _paired(sink: _Sink, others: list[Event], count: int, warnings: list[str], s
         warnings=tuple(warnings),
         source=source,
     )
+
+
+def stable_order(numbers: npt.NDArray[np.signedinteger[Any]]) -> Ints:
+    """Where each comes in their order, equal ones as they were. Small numbers are sorted by their digits."""
+    if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
+        return np.argsort(numbers.astype(np.uint16), kind="stable")
+    return np.argsort(numbers, kind="stable")
 
 
 _NO_CODES: npt.NDArray[np.int32] = np.empty(0, np.int32)
