@@ -89,7 +89,7 @@ async def test_faults_of_links(tmp_path: Path) -> None:
 
 async def test_faults_of_clocks(tmp_path: Path) -> None:
     specs = [
-        (fault("clock", "leader", jump=3600 * S), r"the lease clock moved, as the nodes tell: n\d by \+3(600\.0|599\.9)"),
+        (fault("clock", "leader", jump=3600 * S), r"the lease clock moved.* by \+3(600\.0|599\.9)"),
         (fault("clock", "leader", jump=-3600 * S), r"the lease clock ran, as the nodes tell: n\d at 0\.0"),
         (fault("clock", "all", rate=1.5), r"n1 at 1\.[45]\d*, n2 at 1\.[45]\d*, n3 at 1\.[45]"),
         (fault("clock", "one", strobe=500 * MS), r"the lease clock moved.*\+0\.[45]"),
