@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import checker
-from checker.history import Event, HistoryError
+from checker.history import Event
 from fencepost import report
 from fencepost.outcome import Outcome
 from fencepost.scenario import Scenario
@@ -63,6 +63,8 @@ def about(outcome: Outcome) -> report.About:
         notices.append(f"The harness failed, so all this is only about what was recorded: {outcome.failure}")
     if outcome.interrupted is not None:
         notices.append(f"{outcome.interrupted} ended this run early: the verdict is on what was recorded until then.")
+    if outcome.enough is not None:
+        notices.append(f"The load was ended at the first violation: {outcome.enough}.")
     if outcome.results is not None:
         notices += outcome.results.warnings
     return report.About(
@@ -92,11 +94,3 @@ def write_report(path: Path, events: Sequence[Event], results: dict[str, object]
         logger.exception("the report could not be made")
         return f"the report could not be made ({type(problem).__name__}: {problem})"
     return None
-
-
-def read_events(path: Path) -> Sequence[Event]:
-    """The events of a history, none if it has none. Raises HistoryError."""
-    return checker.read(path).events
-
-
-__all__ = ["HistoryError", "about", "options", "read_events", "replay_command", "write_report"]

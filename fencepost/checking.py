@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import checker
+from checker import drawing
 from checker.history import Event
 from cluster import systems
 from cluster.registry import UnknownName
@@ -139,3 +140,18 @@ def about(request: Request) -> report.About:
         minimums=request.options.coverage,
         clock_error=request.options.clock_error,
     )
+
+
+def draw(results: checker.Results, folder: Path) -> list[Path]:
+    """A picture of each finding that cites operations, `<claim>-<number>.svg`. Raises UserError."""
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for claim, result in results.claims.items():
+            for number, finding in enumerate((found for found in result.findings if found.operations), 1):
+                path = folder / f"{claim}-{number}.svg"
+                path.write_text(drawing.draw(finding), encoding="utf-8")
+                written.append(path)
+    except OSError as problem:
+        raise UserError(f"{folder}: cannot be written: {problem.strerror or problem}") from None
+    return written

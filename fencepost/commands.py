@@ -77,6 +77,9 @@ def run(
     time_limit: Annotated[
         str | None, typer.Option("--time-limit", metavar="DURATION", help="Instead of the file's, such as 30s.")
     ] = None,
+    stop_at_first: Annotated[
+        bool, typer.Option("--stop-at-first", help="Check while it runs, and end the load at the first violation.")
+    ] = False,
     folder: StoreOption = Path("store"),
     as_json: JsonOption = False,
 ) -> None:
@@ -89,7 +92,7 @@ def run(
     from fencepost import runner
 
     plan = runner.load(scenario, place=place, seed=seed, nodes=nodes, time_limit=time_limit)
-    outcome = runner.run(plan, folder, make_console(as_json))
+    outcome = runner.run(plan, folder, make_console(as_json), stop_at_first=stop_at_first)
     if as_json:
         print_json(outcome.to_dict())
     raise Finished(outcome.exit)
@@ -112,6 +115,9 @@ def check(
         bool, typer.Option("--tokens-span-keys", help="The service promises tokens that increase over all keys.")
     ] = False,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report (HTML) there.")] = None,
+    draw: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw each finding that cites operations there, as SVG.")
+    ] = None,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a proof of the verdict on `linearizable`, for `verify`.")
     ] = None,
@@ -164,6 +170,9 @@ def check(
         if warning is not None:
             raise UserError(f"{report}: {warning}")
         console.print(f"report      {report}", markup=False, highlight=False, soft_wrap=True)
+    if draw is not None:
+        for path in checking.draw(results, draw):
+            console.print(f"drawing     {path}", markup=False, highlight=False, soft_wrap=True)
     if certificate is not None:
         from fencepost import certificates
 

@@ -27,11 +27,15 @@ logger = logging.getLogger(__name__)
 
 
 class Interrupts:
-    """The signals that a run got. `stop` is set by the first; the second cancels the run's body."""
+    """The signals that a run got. `stop` is set by the first; the second cancels the run's body.
+
+    `enough` says why the run itself saw no sense in going on.
+    """
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.first: str | None = None
+        self.enough: str | None = None
         self.hurried = False
         self._body: asyncio.Task[None] | None = None
 
@@ -48,6 +52,13 @@ class Interrupts:
             for number, handler in before.items():
                 loop.remove_signal_handler(number)
                 signal.signal(number, handler)
+
+    def suffice(self, reason: str) -> None:
+        """End the load as a signal does, for a reason of the run's own."""
+        if self.enough is None:
+            self.enough = reason
+            logger.warning("%s: the load ends, faults are healed, what there is will be analysed", reason)
+            self.stop.set()
 
     def _got(self, number: signal.Signals) -> None:
         name = number.name

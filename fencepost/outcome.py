@@ -29,13 +29,14 @@ class Status(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """`results` are None when nothing could be checked; `failure` says what the harness failed at; `interrupted`
-    names the signal that ended the load early."""
+    names the signal that ended the load early, `enough` the violation that did."""
 
     scenario: Scenario
     folder: RunFolder
     results: Results | None
     failure: str | None = None
     interrupted: str | None = None
+    enough: str | None = None
 
     @property
     def exit(self) -> Exit:
@@ -81,6 +82,7 @@ class Outcome:
                 "exit_code": int(self.exit),
                 "expected": self.expected,
                 "interrupted": self.interrupted,
+                "stopped_at": self.enough,
                 "failure": self.failure,
             },
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 import checker
-from checker.history import HistoryError
+from checker.history import Event, HistoryError
+from checker.online import Monitor
 from cluster import places, registry
 from cluster.places.base import PlaceError
 from cluster.registry import UnknownName
@@ -58,8 +59,11 @@ def load(
     return scenarios.override(scenario, place=place, seed=seed, nodes=nodes, time_limit_ns=limit_ns)
 
 
-def run(scenario: Scenario, store_folder: Path, console: Console) -> Outcome:
-    """Run it, show how it goes, and leave everything in a folder of its own. Raises UserError."""
+def run(scenario: Scenario, store_folder: Path, console: Console, *, stop_at_first: bool = False) -> Outcome:
+    """Run it, show how it goes, and leave everything in a folder of its own. Raises UserError.
+
+    `stop_at_first` checks while it runs, and ends the load at the first violation.
+    """
     try:
         folder = store.create(store_folder, scenario.name)
     except store.StoreError as problem:
@@ -70,19 +74,22 @@ def run(scenario: Scenario, store_folder: Path, console: Console) -> Outcome:
         _prepare(scenario, folder)
         failure = _prepare_place(scenario, console)
         with watchdog(budget_s, folder.log):
-            outcome = Outcome(scenario, folder, None, failure) if failure else _run(scenario, folder, console)
+            if failure:
+                outcome = Outcome(scenario, folder, None, failure)
+            else:
+                outcome = _run(scenario, folder, console, stop_at_first)
         store.write_json(folder.results, outcome.to_dict())
     console.print(tables.outcome_table(outcome), soft_wrap=True)
     return outcome
 
 
-def _run(scenario: Scenario, folder: RunFolder, console: Console) -> Outcome:
+def _run(scenario: Scenario, folder: RunFolder, console: Console, stop_at_first: bool) -> Outcome:
     progress = Progress(scenario.name, scenario.time_limit_ns / 1e9)
     with shown(progress, console):
-        end = _conduct(scenario, folder, progress)
+        end = _conduct(scenario, folder, progress, stop_at_first)
         with _harmless("repro.yaml could not be written"):
             store.write_text(folder.repro, scenarios.dump(scenarios.resolved(scenario, end.resolved)))
-        outcome = Outcome(scenario, folder, None, end.failure, end.interrupted)
+        outcome = Outcome(scenario, folder, None, end.failure, end.interrupted, end.enough)
         if end.hurried or not folder.history.exists():
             return outcome
         progress.enter("checking")
@@ -137,14 +144,43 @@ class _End:
     hurried: bool
     resolved: tuple[FaultSpec, ...]
     tokens_span_keys: bool
+    enough: str | None
 
 
-def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress) -> _End:
+def _watching(
+    observe: Callable[[Event], None], scenario: Scenario, tokens_span_keys: bool, interrupts: Interrupts
+) -> Callable[[Event], None]:
+    """What also checks every event as it comes. A monitor that fails changes no run: the check afterwards decides."""
+    monitor: Monitor | None = Monitor(clock_error=scenario.clock_error, tokens_span_keys=tokens_span_keys)
+
+    def watch(event: Event) -> None:
+        nonlocal monitor
+        observe(event)
+        if monitor is None:
+            return
+        try:
+            alarm = monitor.observe(event)
+        except Exception:
+            logger.exception("the monitor failed; the run goes on without it")
+            monitor = None
+            return
+        if alarm is not None:
+            monitor = None
+            if alarm.claim in scenario.checks:
+                interrupts.suffice(alarm.words())
+
+    return watch
+
+
+def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress, stop_at_first: bool) -> _End:
     interrupts = Interrupts()
+    observe: Callable[[Event], None] = progress.event
     failure, resolved, spans = None, scenario.nemesis, False
     try:
-        conductor = conduct.Conductor(scenario, folder, interrupts, progress.event, progress.enter)
+        conductor = conduct.Conductor(scenario, folder, interrupts, lambda event: observe(event), progress.enter)
         spans = conductor.tokens_span_keys
+        if stop_at_first:
+            observe = _watching(observe, scenario, spans, interrupts)
         store.write_json(folder.versions, store.versions(_system(scenario, conductor), scenario.place))
         try:
             with asyncio.Runner(loop_factory=places.loop_factory(scenario.place)) as loop:
@@ -161,7 +197,7 @@ def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress) -> _End:
         logger.exception("the run failed")
     if failure is not None:
         logger.error("the harness failed: %s", failure)
-    return _End(failure, interrupts.first, interrupts.hurried, resolved, spans)
+    return _End(failure, interrupts.first, interrupts.hurried, resolved, spans, interrupts.enough)
 
 
 def _system(scenario: Scenario, conductor: conduct.Conductor) -> dict[str, Any]:

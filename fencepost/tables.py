@@ -102,6 +102,8 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     if outcome.scenario.expect.excused and outcome.expected:
         excused = ", ".join(outcome.scenario.expect.excused)
         parts.append(_row("expected", f"{excused} may rest on an assumption that a fault broke: met"))
+    if outcome.enough is not None:
+        parts.append(_row("stopped", f"at the first violation: {outcome.enough}"))
     if outcome.interrupted is not None:
         partial = "" if results is None else "; the verdict is on what was recorded until then"
         parts.append(_row("interrupted", f"by {outcome.interrupted}{partial}"))
