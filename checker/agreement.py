@@ -1,8 +1,9 @@
 """The claim `agreement`, white box: all nodes applied the same commands with the same results, and nothing that a
 client was told is missing from them.
 
-It rests on evidence from inside the nodes: what each has applied, in each of its lives, and which nodes ended by
-themselves (a node that finds its own rules broken stops). Without evidence the claim is unknown.
+It rests on evidence from inside the nodes: what each has applied, in each of its lives, and what went wrong there, such
+as nodes that ended by themselves (one that finds its own rules broken stops), or terms with two leaders. Without
+evidence the claim is unknown.
 
 1. What was applied at one index is the same everywhere, in every life of every node.
 2. Within one life nothing is applied twice, and the order is that of the log.
@@ -38,8 +39,8 @@ class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What nodes say from inside. `applied` is by node, in the order in which each applied; `failures` are nodes that
-    ended by themselves, in words."""
+    """What nodes say from inside. `applied` is by node, in the order in which each applied; `failures` are what must
+    not happen inside, in words."""
 
     applied: Mapping[str, Sequence[Applied]]
     failures: Sequence[str] = field(default_factory=tuple)
@@ -55,7 +56,7 @@ def check(history: History, narrator: Narrator, evidence: Evidence | None) -> Cl
         return ClaimResult(Verdict.UNKNOWN, (Finding(CLAIM, Verdict.UNKNOWN, message, data={"kind": "no-evidence"}),))
     log: _Log = {}
     findings = [
-        Finding(CLAIM, Verdict.INVALID, f"a node ended by itself: {failure}", data={"kind": "node-failed"})
+        Finding(CLAIM, Verdict.INVALID, f"seen from inside: {failure}", data={"kind": "failure"})
         for failure in evidence.failures
     ]
     findings += _disagreements(evidence, log)

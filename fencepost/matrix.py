@@ -50,17 +50,17 @@ SUITED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "no-ghost-clean-up": ("ghosts",),
         "no-noop": ("stale-leader-read",),
         "not-held-from-projection": ("stale-leader-read",),
-        "older-term-commit": ("older-term-commit",),
+        "older-term-commit": ("older-term-commit", "close-elections"),
         "reads-before-term-start": ("stale-leader-read",),
         "reads-without-quorum": ("stale-leader-read",),
         "release-ignores-token": ("release-retry-steals", "mutex-kills"),
         "release-on-applied-state": ("release-retry-steals",),
-        "term-not-persisted": ("older-term-commit",),
+        "term-not-persisted": ("close-elections",),
         "timers-not-armed": ("lease-reset-on-failover",),
         "token-from-wall-clock": ("mutex-kills",),
         "two-grants-in-flight": ("contended-key",),
-        "vote-not-persisted": ("older-term-commit",),
-        "votes-twice": ("duplicated-messages",),
+        "vote-not-persisted": ("close-elections",),
+        "votes-twice": ("close-elections",),
     }
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ from workloads.combinators import limit, stagger, time_limit
 from workloads.generator import Generator
 from workloads.ghosts import Ghost
 from workloads.guarded_resource import GuardedResource
+from workloads.hedged import Hedged
 from workloads.interpreter import Call
 from workloads.mixed_leases import LONG_LEASES, MixedLeases
 from workloads.mutex import Mutex
@@ -20,7 +21,7 @@ from workloads.resource import Resource
 from workloads.retries import Retries
 from workloads.seeds import Seed
 from workloads.spec import WorkloadSpec
-from workloads.threads import each_thread
+from workloads.threads import each_thread, groups
 from workloads.waiters import WAITER_LEASES_MAX, Waiters
 
 
@@ -41,6 +42,7 @@ class _Kind:
     behaviour: Callable[[WorkloadSpec, int], Behaviour]
     uses_resource: bool = False
     abandons: bool = False
+    hedges: bool = False
     leases: int = 1
 
 
@@ -50,7 +52,7 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "guarded-resource": _Kind(GuardedResource, uses_resource=True),
         "ghost": _Kind(lambda spec, _: Ghost(spec), abandons=True, leases=0),
         "waiters": _Kind(lambda spec, _: Waiters(spec), abandons=True, leases=WAITER_LEASES_MAX),
-        "retries": _Kind(lambda spec, _: Retries(spec)),
+        "retries": _Kind(lambda spec, _: Retries(spec), hedges=True),
         "holder-queries": _Kind(HolderQueries),
         "mixed-leases": _Kind(lambda spec, _: MixedLeases(spec), leases=LONG_LEASES),
     }
@@ -90,9 +92,21 @@ def build(spec: WorkloadSpec, seed: int, time_limit_ns: int) -> Workload:
             paced = limit(spec.operations, paced)
         return stagger(own.split("pace"), spec.rate / spec.clients, paced)
 
+    if kind.hedges and spec.clients > 1:
+        main = groups([_pair(threads[first : first + 2], one, root) for first in range(0, spec.clients, 2)])
+    else:
+        main = each_thread(threads, one)
     calls: dict[str, Call] = {}
     if kind.uses_resource:
         resource = Resource(root.split("resource"), spec.write_delay_ms)
         calls = {"write": resource.write, "read": resource.read}
     final = recovery(spec, threads, longest_lease_ms(spec))
-    return Workload(time_limit(time_limit_ns, each_thread(threads, one)), final, calls)
+    return Workload(time_limit(time_limit_ns, main), final, calls)
+
+
+def _pair(threads: Sequence[int], one: Callable[[int], Generator], root: Seed) -> tuple[Sequence[int], Generator]:
+    """Two threads of which the second repeats what the first one releases; a single one is left alone."""
+    first = threads[0]
+    if len(threads) == 1:
+        return threads, one(first)
+    return threads, Hedged(one(first), first, threads[1], root.split("hedge").split(first))

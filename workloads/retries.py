@@ -3,6 +3,8 @@
 What a careful client does after a time-out: it opens a new connection and asks again, for the same lock or, what
 matters more, to release the same token. The first request may still be on its way, take effect later, or have done so:
 another client may have the lock by then, and the second release must not take it away.
+
+Every second client of this kind is the other hand of the one before it: see `workloads.hedged`.
 """
 
 from __future__ import annotations

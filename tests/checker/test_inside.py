@@ -205,7 +205,7 @@ def test_a_grant_that_a_client_was_told_of_must_be_there() -> None:
 def test_a_node_that_ended_by_itself_is_a_violation() -> None:
     result = judged({"n1": []}, ["n2 failed: AssertionError"])
     assert result.verdict is Verdict.INVALID
-    assert "n2 failed: AssertionError" in result.findings[0].message
+    assert "seen from inside: n2 failed: AssertionError" in result.findings[0].message
 
 
 def test_without_evidence_nobody_knows() -> None:

@@ -34,7 +34,8 @@ WALL_START_NS = 1_780_000_000_000_000_000
 
 
 class SimNode:
-    """`links` are this node's ways to its peers; they are filled in once all nodes are there."""
+    """`links` are this node's ways to its peers; they are filled in once all nodes are there. `on_leader` is told each
+    time that this node begins to lead a term."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class SimNode:
         storage_type: type[Storage],
         fsync: Latency,
         snapshot_every: int,
+        on_leader: Callable[[str, int], None],
     ) -> None:
         self.id, self.life = id, 0
         self.links: dict[str, SimLink] = {}
@@ -54,7 +56,7 @@ class SimNode:
         self.applied: list[tuple[int, Applied]] = []
         self.failures: list[str] = []
         self.log: list[str] = []
-        self._loop, self._seed, self._members = loop, seed, members
+        self._loop, self._seed, self._members, self._on_leader = loop, seed, members, on_leader
         self._core_type, self._fsync, self._snapshot_every = core_type, fsync, snapshot_every
         draws = stream(seed, "node", id)
         self._clocks = {
@@ -256,6 +258,8 @@ class SimNode:
             self._role = role
             where = f"role={raft.role} term={raft.term} leader={raft.leader}"
             self._say(f"event=role {where} commit={raft.commit} last={raft.log.last_index}")
+            if core.leads:
+                self._on_leader(self.id, raft.term)
         self._set_timer(core)
 
     def _set_timer(self, core: Core) -> None:

@@ -86,6 +86,8 @@ class SimPlace:
         self._gateways = {node: Gateway() for node in nodes}
         self._connections = 0
         self._closed = False
+        self._leaders: dict[int, str] = {}
+        self._rivals: list[str] = []
 
     @staticmethod
     def unfit(system: System) -> str | None:
@@ -104,7 +106,7 @@ class SimPlace:
         for node in self.nodes:
             self._nodes[node] = SimNode(
                 loop, self._seed, node, members, self._core_type, self._storage_type, weather.fsync,
-                weather.snapshot_every,
+                weather.snapshot_every, self._see_leader,
             )  # fmt: skip
         for source in self.nodes:
             for target in self.nodes:
@@ -241,8 +243,13 @@ class SimPlace:
         return {name: node.applied for name, node in self._nodes.items()}
 
     def failures(self) -> Sequence[str]:
-        """Nodes that ended by themselves, and why."""
-        return [failure for node in self._nodes.values() for failure in node.failures]
+        """Nodes that ended by themselves, and terms with two leaders."""
+        return [*self._rivals, *(failure for node in self._nodes.values() for failure in node.failures)]
+
+    def _see_leader(self, node: str, term: int) -> None:
+        first = self._leaders.setdefault(term, node)
+        if first != node:
+            self._rivals.append(f"{first} and {node} both led term {term}")
 
     def _node(self, node: str) -> SimNode:
         try:
