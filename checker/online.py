@@ -52,7 +52,7 @@ class Monitor:
         self._clock_error = clock_error
         self._spans = tokens_span_keys
         self._open: dict[int, Event] = {}
-        self._locks: dict[str, _Lock] = {}
+        self._locks: dict[str, Lock] = {}
         self._fencing: dict[str, _Growing] = {}
         self._resources: dict[str, _Growing] = {}
         self._leases: dict[str, _Leases] = {}
@@ -109,9 +109,9 @@ class Monitor:
                 return "mutual-exclusion"
         return None if self._locks[operation.key].completed(operation) else "linearizable"
 
-    def _lock(self, key: str | None) -> _Lock:
+    def _lock(self, key: str | None) -> Lock:
         assert key is not None
-        return self._locks.setdefault(key, _Lock())
+        return self._locks.setdefault(key, Lock())
 
     def _leases_of(self, key: str) -> _Leases:
         return self._leases.setdefault(key, _Leases())
@@ -178,7 +178,7 @@ class _Leases:
 
 
 @dataclass(slots=True)
-class _Lock:
+class Lock:
     """One key's sweep, from where it is settled: `floor` is the last settled token, `front` the ways to its end."""
 
     front: Front | None = None

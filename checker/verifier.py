@@ -18,7 +18,7 @@ operations that were left out can't help:
   after it had completed; and every acquire of unknown outcome.
 
 Sometimes the reason is that acquires of unknown outcome are used up by what they must have been granted for, far and
-wide. Then a certificate names no operations, and the key is decided anew from all of them, by `_fits`: a second
+wide. Then a certificate names no operations, and the key is decided anew from all of them, by `fits`: a second
 implementation of the sweep, simpler and without explanations.
 
 The certificate is bound to the history by a digest and sealed by one of its own, so that no change to either file goes
@@ -237,7 +237,7 @@ def _contradict(history: History, contradiction: Contradiction) -> None:
     if everything is None:
         raise Rejected(f"the history has no key {name!r}")
     if not contradiction.operations:
-        if _fits(everything):
+        if fits(everything):
             raise Rejected(f"key {name!r}: all its operations together fit")
         return
     if not contradicts(everything, contradiction.operations):
@@ -361,7 +361,7 @@ def _effects(
 # The second sweep
 
 
-def _fits(operations: Sequence[Operation]) -> bool:
+def fits(operations: Sequence[Operation]) -> bool:
     """Whether all operations of a key fit the lock: the moments in their order, with the latest gap at which each can
     lie for every number of unknown acquires used. See `checker.sweep` for why that decides it."""
     shown: dict[int, list[Operation]] = {}

@@ -64,7 +64,7 @@ def test_the_second_sweep_agrees_with_the_exhaustive_search() -> None:
         events = history_of(22, number)
         if events:
             keys = History.of(events).by_key.values()
-            assert all(map(verifier._fits, keys)) == exhaustive.linearizable(events), number
+            assert all(map(verifier.fits, keys)) == exhaustive.linearizable(events), number
 
 
 @pytest.mark.parametrize("damage", [False, True], ids=["valid", "invalid"])

@@ -13,7 +13,7 @@ from checker import Options, Verdict, online, sweep
 from checker.history import Event, History
 from checker.online import Alarm, Monitor
 from tests.checker import generate, script
-from tests.checker.compare import history_of
+from tests.checker.compare import history_of, monitor_accepts
 
 SAMPLE = 1000
 
@@ -48,24 +48,6 @@ def test_it_says_what_the_check_says(monkeypatch: pytest.MonkeyPatch, news: int)
     assert min(alarms[claim] for claim in ("linearizable", "fencing", "mutual-exclusion")) > SAMPLE / 50
 
 
-def _locks_only(events: list[Event]) -> bool:
-    """Whether no sweep of the monitor refuses, with nothing else looked at."""
-    locks: dict[str, online._Lock] = {}
-    waiting: dict[int | str, Event] = {}
-    for event in events:
-        assert event.key is not None
-        lock = locks.setdefault(event.key, online._Lock())
-        if event.type == "invoke":
-            waiting[event.process] = event
-            lock.opened(event)
-        else:
-            assert isinstance(event.process, int)
-            operation = online.operation_of(event.process, waiting.pop(event.process), event)
-            if not lock.completed(operation):
-                return False
-    return all(lock.sweep() for lock in locks.values())
-
-
 def test_the_incremental_sweep_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(online, "NEWS_MIN", 1)
     verdicts = [0, 0]
@@ -73,7 +55,7 @@ def test_the_incremental_sweep_is_exact(monkeypatch: pytest.MonkeyPatch) -> None
         events = history_of(32, number, operations=[10, 25, 80, 12][number % 4])
         if events:
             fits = all(sweep.decide(operations) is None for operations in History.of(events).by_key.values())
-            assert _locks_only(events) is fits, number
+            assert monitor_accepts(events) is fits, number
             verdicts[fits] += 1
     assert min(verdicts) > SAMPLE / 4
 
