@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from cluster.concurrency import all_of
 from cluster.places.base import Place, ProcessState
 from cluster.systems.base import NodeUnreachable
+from cluster.words import counted
 from nemesis.background import Background, rest
 from nemesis.family import Fault, Skipped
 from nemesis.kinds import CRASH_LOOP, KILL, PAUSE, STOP
@@ -93,6 +94,15 @@ class ProcessFaults(ABC):
             told.append(f"{node} is {state}" + (f" by {holder}" if holder else ""))
         return ", ".join(told)
 
+    async def _bring(self, fault: Fault, step: Callable[[str], Awaitable[None]], state: ProcessState) -> None:
+        """Hold all targets and take the step with each. Raises Skipped unless all processes are then in that state."""
+        for node in fault.targets:
+            self._holds.take(node, fault)
+        await all_of(map(step, fault.targets))
+        states = await self._states(fault.targets)
+        if others := {node: found for node, found in states.items() if found is not state}:
+            raise Skipped(f"not {state} after all: {self._tell(others)}")
+
     async def undo(self, fault: Fault) -> None:
         held = self._holds.of(fault)
         self._healed.setdefault(fault.id, held)
@@ -118,12 +128,7 @@ class Kills(ProcessFaults):
     _changes = frozenset({ProcessState.RUNNING, ProcessState.PAUSED})
 
     async def apply(self, fault: Fault) -> str:
-        for node in fault.targets:
-            self._holds.take(node, fault)
-        await all_of(map(self._place.kill_node, fault.targets))
-        states = await self._states(fault.targets)
-        if alive := [node for node, state in states.items() if state is not ProcessState.DEAD]:
-            raise Skipped(f"the process of {', '.join(alive)} did not end")
+        await self._bring(fault, self._place.kill_node, ProcessState.DEAD)
         return f"the process of {', '.join(fault.targets)} is gone"
 
     async def _heal_nodes(self, fault: Fault, nodes: Sequence[str]) -> None:
@@ -148,12 +153,7 @@ class Stops(ProcessFaults):
     _changes = frozenset({ProcessState.RUNNING})
 
     async def apply(self, fault: Fault) -> str:
-        for node in fault.targets:
-            self._holds.take(node, fault)
-        await all_of(map(self._place.stop_node, fault.targets))
-        states = await self._states(fault.targets)
-        if alive := [node for node, state in states.items() if state is not ProcessState.DEAD]:
-            raise Skipped(f"the process of {', '.join(alive)} did not end")
+        await self._bring(fault, self._place.stop_node, ProcessState.DEAD)
         accounts = await asyncio.gather(*map(self._place.account, fault.targets))
         return "; ".join(account.partition(";")[0] for account in accounts)
 
@@ -198,7 +198,7 @@ class CrashLoops(Kills):
 
     async def confirm(self, fault: Fault) -> str:
         deaths, complaint = self._deaths.pop(fault.id, 0), self._complaints.pop(fault.id, None)
-        told = f"{deaths} kills in all; {await super().confirm(fault)}"
+        told = f"{counted(deaths, 'kill')} in all; {await super().confirm(fault)}"
         return told if complaint is None else f"{told}; {complaint}"
 
 
@@ -209,12 +209,7 @@ class Pauses(ProcessFaults):
     _changes = frozenset({ProcessState.RUNNING})
 
     async def apply(self, fault: Fault) -> str:
-        for node in fault.targets:
-            self._holds.take(node, fault)
-        await all_of(map(self._place.pause_node, fault.targets))
-        states = await self._states(fault.targets)
-        if awake := [node for node, state in states.items() if state is not ProcessState.PAUSED]:
-            raise Skipped(f"the process of {', '.join(awake)} did not stop")
+        await self._bring(fault, self._place.pause_node, ProcessState.PAUSED)
         answered = await asyncio.gather(*map(self._answers, fault.targets))
         if talking := [node for node, answer in zip(fault.targets, answered, strict=True) if answer]:
             raise Skipped(f"{', '.join(talking)} still answers")

@@ -28,9 +28,6 @@ TARGETS: Mapping[str, int] = MappingProxyType(
     {"one": 1, "minority": 3, "majority": 1, "all": 1, "leader": 1, "follower": 2}
 )
 
-#: The named targets that are a single node.
-SINGLE_TARGETS = frozenset({"one", "leader", "follower"})
-
 
 @dataclass(frozen=True, slots=True)
 class ShapeRule:
