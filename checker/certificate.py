@@ -68,10 +68,16 @@ def _witness(fits: column_sweep.Fits) -> Witness:
 
 
 def _contradiction(key: str, columns: Columns, refused: column_sweep.Refused) -> Contradiction:
-    """The operations that an explanation cites, where these are enough to verify it."""
+    """The operations that an explanation cites, as few as are still refused, where these are enough to verify it."""
     named = sorted({operation.index for operation, _ in linearizable.cited(column_sweep.explained(refused))})
+    everything = columns.operations(refused.lock.rows)
     try:
-        enough = verifier.contradicts(columns.operations(refused.lock.rows), named)
+        if not verifier.contradicts(everything, named):
+            return Contradiction(key, [])
+        for index in list(named):
+            fewer = [other for other in named if other != index]
+            if fewer and verifier.contradicts(everything, fewer):
+                named = fewer
     except verifier.Rejected:
-        enough = False
-    return Contradiction(key, named if enough else [])
+        return Contradiction(key, [])
+    return Contradiction(key, named)
