@@ -185,3 +185,36 @@ def test_long_files_are_read_as_columns(tmp_path: Path, monkeypatch: pytest.Monk
     assert path.stat().st_size > COLUMNS_BYTES_MIN
     monkeypatch.setattr(sys.modules["checker.check"], "read", lambda _: pytest.fail("read as a list of events"))
     assert checker.check_file(path).claims["linearizable"].verdict is checker.Verdict.VALID
+
+
+#: What a broken recorder might write where a value is due.
+WORDS = (
+    b'"held" null true 1 -1 1.0 "x" {} [] "ok" "info" "acquire" "read" "nemesis" 99999999999999999999 {"token":null}'
+)
+WORDS += (
+    b' {"token":3,"guarded":false} {"lease_ms":0.5} {"lease_ms":-1} "\\u0061" "stale-token" 1e3 -9223372036854775808'
+)
+
+
+def test_damaged_lines_are_judged_the_same_to_the_letter(tmp_path: Path) -> None:
+    rng = random.Random(6)
+    path = tmp_path / "history.jsonl"
+    refused = 0
+    for number in range(600):
+        events = history_of(12, number, operations=6)
+        if not events:
+            continue
+        data = bytearray(write(path, events).read_bytes())
+        colon = data.find(b":", rng.randrange(len(data) // 2))
+        end = min(data.index(b"}", colon), *(found for found in [data.find(b",", colon)] if found >= 0), len(data))
+        data[colon + 1 : end] = rng.choice(WORDS.split())
+        path.write_bytes(data)
+        said: list[object] = []
+        for engine in (Engine.PYTHON, Engine.COLUMNS):
+            try:
+                said.append({**checker.check_file(path, COLUMN_CLAIMS, engine=engine).to_dict(), "seconds": 0})
+            except HistoryError as problem:
+                said.append(f"{problem.line}: {problem}")
+        assert said[0] == said[1], data
+        refused += isinstance(said[0], str)
+    assert 100 < refused < 590
