@@ -2,11 +2,16 @@
 
 The runner's last phase, "final", takes each key once more, with the patience to outlast any lease and a bound on top. A
 lock that nobody can have even then is held by nobody: a grant whose client never learned of it, or one that never ends.
+Where the patience was too short for that, because a lease of somebody who may hold the key was not over yet (a grant
+that was not given back, or an acquire of unknown outcome), nothing is said; unless its client hung up as soon as it had
+asked (`abandon_ms` 0): it can't have acknowledged anything, so such a lock must not last.
 A history without that phase leaves the claim unknown, and so does a key that was not taken in it, or of which no
 acquire was answered.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from checker.history import NEMESIS, History, Operation
 from checker.narrator import FINDINGS_MAX, Narrator
@@ -34,7 +39,8 @@ def check(history: History, narrator: Narrator) -> ClaimResult:
             untried.append(repr(key))
             continue
         keys += 1
-        if not any(operation.outcome == "ok" for operation in acquires):
+        had = any(operation.outcome == "ok" for operation in acquires)
+        if not had and not _may_be_held(operations, acquires[-1]):
             not_had += 1
             findings.append(_finding(key, acquires[-1], narrator))
     if not history.by_key:
@@ -57,6 +63,29 @@ def _final_phase(history: History) -> int | None:
         if event.process == NEMESIS and event.f == "phase" and (event.value or {}).get("name") == "final":
             return event.index
     return None
+
+
+def _may_be_held(operations: Sequence[Operation], last: Operation) -> bool:
+    """Whether somebody may hold the key, under a lease that is not over, when the attempt `last` ends."""
+    if last.completion is None:
+        return False
+    returned = {
+        operation.token
+        for operation in operations
+        if operation.f == "release" and (operation.outcome == "ok" or operation.error == "not-held")
+    }
+    for operation in operations:
+        if operation.f != "acquire" or operation.outcome == "fail" or operation.index >= last.index:
+            continue
+        if operation.value.get("abandon_ms") == 0 and operation.outcome == "info":
+            continue
+        if operation.token is not None and operation.token in returned:
+            continue
+        end = last if operation.completion is None else operation
+        assert end.completion is not None
+        if end.completion.time + (operation.lease_ns or 0) > last.completion.time:
+            return True
+    return False
 
 
 def _finding(key: str, last: Operation, narrator: Narrator) -> Finding:

@@ -50,7 +50,8 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
         "mutex": _Kind(lambda spec, _: Mutex(spec)),
         "guarded-resource": _Kind(GuardedResource, uses_resource=True),
-        "ghost": _Kind(lambda spec, _: Ghost(spec), abandons=True, leases=0),
+        "ghost": _Kind(lambda spec, _: Ghost(spec, late=False), abandons=True, leases=0),
+        "late-ghost": _Kind(lambda spec, _: Ghost(spec, late=True), abandons=True),
         "waiters": _Kind(lambda spec, _: Waiters(spec), abandons=True, leases=WAITER_LEASES_MAX),
         "retries": _Kind(lambda spec, _: Retries(spec), hedges=True),
         "holder-queries": _Kind(HolderQueries),

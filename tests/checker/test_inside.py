@@ -139,6 +139,21 @@ def test_a_key_that_nobody_can_have_in_the_end_is_a_ghost(type: str, error: str 
     assert script.check("ghosts").verdict is verdict
 
 
+@pytest.mark.parametrize(("abandon_ms", "verdict"), [(5, Verdict.VALID), (0, Verdict.INVALID)])
+def test_a_lease_that_may_still_run_is_no_ghost_unless_its_client_never_heard_of_it(
+    abandon_ms: int, verdict: Verdict
+) -> None:
+    script = Script()
+    script.call("acquire", 0, 10, "info", error="connection-lost", lease=20_000)
+    asked = script.events[0]
+    script.events[0] = Event(
+        0, 0, asked.process, "invoke", "acquire", "a", {**(asked.value or {}), "abandon_ms": abandon_ms}
+    )
+    script.phase(1_000, "final")
+    script.call("acquire", 1_010, 7_000, "fail", error="timeout", wait=6_000)
+    assert script.check("ghosts").verdict is verdict
+
+
 def test_without_a_final_phase_nobody_knows_of_ghosts() -> None:
     script = Script()
     script.call("acquire", 0, 10, "fail", error="timeout")

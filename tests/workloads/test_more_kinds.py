@@ -53,10 +53,11 @@ def test_a_client_makes_no_more_operations_than_it_may(kind: str) -> None:
 
 
 def test_ghosts_abandon_at_every_moment_and_others_give_back() -> None:
-    acquires = invoked(main(spec("ghost")), "acquire")
-    left = [event.value["abandon_ms"] for event in acquires if event.value and "abandon_ms" in event.value]
-    assert 0.4 < len(left) / len(acquires) < 0.8
-    assert {0, 30} <= set(left)
+    for kind, moments in (("ghost", {0}), ("late-ghost", set(range(31)))):
+        acquires = invoked(main(spec(kind)), "acquire")
+        left = [event.value["abandon_ms"] for event in acquires if event.value and "abandon_ms" in event.value]
+        assert 0.4 < len(left) / len(acquires) < 0.8
+        assert set(left) == moments
 
 
 def test_waiters_differ_in_patience_and_lease_and_some_die() -> None:
