@@ -89,7 +89,7 @@ def _holds(edge: Edge, by_index: dict[int, Operation]) -> bool:
             acquires = [o for o in by_index.values() if o.f == "acquire"]
             mine = [o for o in acquires if o.outcome == "info" or (o.outcome == "ok" and o.token == after.of)]
             return all(o.index > by_index[before.of].end for o in mine)
-        case ("exit" | "end"), "exit":
+        case (("exit" | "end"), "exit"):
             return after.of == graph.OPEN
         case (("enter" | "exit"), "end"):
             shown = by_index[after.of]
