@@ -119,7 +119,17 @@ def test_the_command_of_a_node(tmp_path: Path) -> None:
     argv = list(Lockd().launch(view).argv)
     assert argv[0] == sys.executable
     expected = ["serve", "--id", "n1", "--listen", "127.0.0.1:7001", "--peer", "n2=127.0.0.1:7102"]
-    assert argv[-9:] == [*expected, "--data", str(tmp_path)]
+    assert argv[-10:] == [*expected, "--data", str(tmp_path), "--insecure"]
+
+
+def test_nodes_that_others_can_reach_share_a_secret_of_the_run(tmp_path: Path) -> None:
+    system = Lockd()
+    launches = [system.launch(NodeView(f"n{i}", Address("0.0.0.0", 7001), {}, tmp_path)) for i in (1, 2)]
+    assert not any("--insecure" in launch.argv for launch in launches)
+    one, other = (launch.env["LOCKD_SECRET"] for launch in launches)
+    assert one == other
+    assert len(one) >= 16
+    assert Lockd().launch(NodeView("n1", Address("0.0.0.0", 7001), {}, tmp_path)).env["LOCKD_SECRET"] != one
 
 
 async def test_a_mutant_runs_in_place_of_the_true_node(tmp_path: Path) -> None:
