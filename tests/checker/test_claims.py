@@ -350,6 +350,8 @@ class TestGhosts:
     MAIN = """
         1 acquire a lease_ms=100
         1 ok 1
+        1 release a 1
+        1 ok
         2 inspect b
         2 ok null
         """
@@ -371,6 +373,12 @@ class TestGhosts:
         result = judge(f"{self.MAIN}{self.FINAL}{final}", "ghosts")
         assert result.verdict is verdict
         assert word is None or word in result.findings[0].message
+
+    @pytest.mark.parametrize("outcome", ["1 ok 1", "1 info"])
+    def test_of_a_key_that_somebody_may_still_hold_nothing_is_said(self, outcome: str) -> None:
+        held = f"1 acquire a lease_ms=60000\n{outcome}\n"
+        result = judge(f"{held}{self.FINAL}3 acquire a\n3 fail timeout", "ghosts")
+        assert (result.verdict, result.findings) == (Verdict.VALID, ())
 
     def test_a_history_without_a_final_phase_or_without_keys_proves_nothing(self) -> None:
         assert judge(self.MAIN, "ghosts").verdict is Verdict.UNKNOWN
