@@ -62,7 +62,7 @@ def about(outcome: Outcome) -> report.About:
     if outcome.failure is not None:
         notices.append(f"The harness failed, so all this is only about what was recorded: {outcome.failure}")
     if outcome.interrupted is not None:
-        notices.append(f"{outcome.interrupted} ended this run early: the verdict is on what was recorded until then.")
+        notices.append(f"{outcome.interrupted} ended this run early: all this is on what was recorded until then.")
     if outcome.enough is not None:
         notices.append(f"The load was ended at the first violation: {outcome.enough}.")
     if outcome.results is not None:

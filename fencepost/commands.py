@@ -86,8 +86,9 @@ def run(
     """Run one scenario and give a verdict.
 
     The exit code follows the verdict alone: a scenario that expects a violation exits with 1 when it shows one. (In a
-    suite it counts as passed.) Ctrl-C ends the load early: faults are healed and what was recorded is analysed; a
-    second one heals and leaves at once.
+    suite it counts as passed.) Ctrl-C or SIGTERM ends the load early: faults are healed, and what was recorded is
+    analysed. A violation in it is one (1), without one the run has no verdict (2). A second signal heals and leaves at
+    once (255).
     """
     from fencepost import runner
 
@@ -255,9 +256,9 @@ def suite(
 
     A run passes when it ends as its scenario expects; one that expects a violation passes by showing it. Of all runs
     the worst gives the exit code: a violation (1) dominates, then a failed harness (255), a bad scenario file (254),
-    no verdict or an expected violation that did not show (2), too little coverage (3). In JUnit, violations, missed
-    expectations and too little coverage are failures, told apart by their type; a missing verdict, a failed harness
-    and a bad file are errors.
+    no verdict, an interrupted run or an expected violation that did not show (2), too little coverage (3). In JUnit,
+    violations, missed expectations and too little coverage are failures, told apart by their type; a missing verdict,
+    an interrupted run, a failed harness and a bad file are errors.
     """
     from fencepost import junit as junit_xml
     from fencepost import runner, store, tables

@@ -40,27 +40,40 @@ class Outcome:
 
     @property
     def exit(self) -> Exit:
-        """A failed harness has no verdict, whatever the part that was recorded says."""
+        """A failed harness has no verdict, whatever the part that was recorded says. An interrupted run has one only
+        if it shows a violation: nobody knows what the rest would have shown."""
         if self.failure is not None or self.results is None:
             return Exit.HARNESS
+        if self.cut_short:
+            return Exit.UNKNOWN
         return Exit(self.results.exit_code)
 
     @property
     def verdict(self) -> Verdict:
-        """The checker's, unless the harness failed: then the run was not what it was meant to be, and only a violation
-        that it recorded stands."""
+        """The checker's, unless the harness failed or somebody interrupted it: then the run was not what it was meant
+        to be, and only a violation that it recorded stands."""
         found = Verdict.UNKNOWN if self.results is None else self.results.verdict
-        return Verdict.UNKNOWN if self.failure is not None and found is Verdict.VALID else found
+        whole = self.failure is None and self.interrupted is None
+        return found if whole or found is Verdict.INVALID else Verdict.UNKNOWN
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether a signal ended the run before it had shown a violation."""
+        return self.interrupted is not None and (self.results is None or self.results.verdict is not Verdict.INVALID)
 
     @property
     def expected(self) -> bool:
         """Whether the run ended as the scenario says that it must."""
-        return self.failure is None and self.results is not None and self.scenario.expect.met_by(self.results)
+        if self.failure is not None or self.results is None or self.cut_short:
+            return False
+        return self.scenario.expect.met_by(self.results)
 
     @property
     def status(self) -> Status:
         if self.failure is not None or self.results is None:
             return Status.HARNESS
+        if self.cut_short:
+            return Status.UNKNOWN
         if self.expected:
             return Status.PASSED
         if self.exit is Exit.VIOLATED:

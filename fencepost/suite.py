@@ -161,6 +161,10 @@ def describe(outcome: Outcome) -> str:
     if outcome.failure is not None or results is None:
         return outcome.failure or "nothing was recorded"
     found = f"violated: {', '.join(results.violated)}" if results.violated else "nothing was violated"
+    if outcome.interrupted is not None:
+        found = f"interrupted by {outcome.interrupted}, and until then {found}"
+        if outcome.cut_short:
+            return found
     expected = outcome.scenario.expect.invalid
     if expected:
         return found if outcome.expected else f"expected a violation of {', '.join(expected)}, but {found}"

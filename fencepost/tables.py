@@ -80,10 +80,10 @@ def verdict_line(results: Results) -> Text:
     return line
 
 
-def _failed_line(results: Results) -> Text:
+def _no_verdict_line(results: Results, words: str, style: str) -> Text:
     """In place of a verdict that would be taken for one on the whole run."""
     line = Text("verdict     ", style="dim")
-    line.append("HARNESS FAILED", style="bold magenta")
+    line.append(words, style=style)
     recorded = f"{results.verdict}: violated {', '.join(results.violated)}" if results.violated else results.verdict
     line.append(f" (what was recorded: {recorded})")
     return line
@@ -94,7 +94,12 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     parts: list[RenderableType] = [Text()]
     results = outcome.results
     if results is not None:
-        line = verdict_line(results) if outcome.failure is None else _failed_line(results)
+        if outcome.failure is not None:
+            line = _no_verdict_line(results, "HARNESS FAILED", "bold magenta")
+        elif outcome.cut_short:
+            line = _no_verdict_line(results, "UNKNOWN: interrupted", _STYLES[Verdict.UNKNOWN])
+        else:
+            line = verdict_line(results)
         parts += [results_table(results, dict(outcome.scenario.coverage)), Text(), line]
     if outcome.scenario.expect.invalid:
         expected = ", ".join(outcome.scenario.expect.invalid)
@@ -105,7 +110,7 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     if outcome.enough is not None:
         parts.append(_row("stopped", f"at the first violation: {outcome.enough}"))
     if outcome.interrupted is not None:
-        partial = "" if results is None else "; the verdict is on what was recorded until then"
+        partial = "" if results is None else "; all this is on what was recorded until then"
         parts.append(_row("interrupted", f"by {outcome.interrupted}{partial}"))
     if outcome.folder.report.exists():
         parts.append(_row("report", str(outcome.folder.report)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,15 @@ def load(path: Path) -> Scenario:
         found = system.get("folder") if isinstance(system, dict) else None
         registry.look_in(path.parent, Path.cwd(), *([Path(found)] if isinstance(found, str) else []))
     _judge(scenario, document)
-    return scenario
+    return replace(scenario, path=_lasting(path))
+
+
+def _lasting(path: Path) -> Path:
+    """The file's own path where a link leads to it: a run reads the file again, and moves the link `latest` before."""
+    real = os.path.realpath(path)
+    if real == os.path.abspath(path):
+        return path
+    return Path(real if path.is_absolute() else os.path.relpath(real))
 
 
 def read(path: Path) -> Scenario:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import itertools
 import json
 from collections.abc import Callable
@@ -7,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
+from rich.console import Console
 
 from checker.verdict import Verdict
-from fencepost import junit, suite
+from fencepost import junit, suite, tables
 from fencepost.exits import Exit, UserError, worst
 from fencepost.outcome import Outcome, Status
 from fencepost.repetition import Repetition
@@ -56,6 +58,11 @@ BAD_FILE = ScenarioError([Problem("1.yaml", 3, "seed", "'x'", "a number")])
         (MET, Status.PASSED, 0),
         (UNMET, Status.UNMET, 2),
         (OTHERWISE, Status.VIOLATION, 1),
+        (outcome(results(), interrupted="SIGTERM"), Status.UNKNOWN, 2),
+        (outcome(results(short=True), interrupted="SIGTERM"), Status.UNKNOWN, 2),
+        (outcome(results(), expect=("fencing",), interrupted="SIGTERM"), Status.UNKNOWN, 2),
+        (outcome(results(Verdict.INVALID), interrupted="SIGTERM"), Status.VIOLATION, 1),
+        (outcome(results(Verdict.INVALID), expect=("fencing",), interrupted="SIGTERM"), Status.PASSED, 0),
         (BAD_FILE, Status.BAD_FILE, 254),
         (RuntimeError("boom"), Status.HARNESS, 255),
     ],
@@ -94,6 +101,23 @@ def test_an_interrupt_ends_the_suite_with_what_there_is(end: Outcome | BaseExcep
     assert [entry.status for entry in summary.entries][2:] == [Status.NOT_RUN, Status.NOT_RUN]
     assert summary.entries[0].status is Status.PASSED
     assert summary.exit is Exit.UNKNOWN
+
+
+def test_an_interrupted_run_is_valid_nowhere(tmp_path: Path) -> None:
+    end = outcome(results(), interrupted="SIGTERM")
+    document = end.to_dict()
+    assert (document["verdict"], end.exit) == ("unknown", Exit.UNKNOWN)
+    assert (document["run"]["exit_code"], document["run"]["expected"]) == (2, False)
+    console = Console(file=io.StringIO(), width=100)
+    console.print(tables.outcome_table(end))
+    assert "UNKNOWN: interrupted (what was recorded: valid)" in console.file.getvalue()  # type: ignore[attr-defined]
+    junit.write(tmp_path / "j.xml", run(end))
+    (case,) = next(iter(JUnitXml.fromfile(str(tmp_path / "j.xml"))))
+    (found,) = case.result
+    assert isinstance(found, Error)
+    assert "interrupted by SIGTERM" in found.message
+    violated = outcome(results(Verdict.INVALID), interrupted="SIGTERM")
+    assert (violated.to_dict()["verdict"], violated.exit) == ("invalid", Exit.VIOLATED)
 
 
 def test_the_summary_is_one_json_document() -> None:
