@@ -181,20 +181,26 @@ def acquire(
     node: Node = "127.0.0.1:7420",
     wait: Annotated[str, typer.Option(metavar="DURATION", help="How long to queue for it.")] = "0s",
     timeout: Timeout = "5s",
+    secret_file: SecretFile = None,
     as_json: Json = False,
 ) -> None:
     """Acquire KEY and print the fencing token."""
     lease_ms, wait_ms = milliseconds(lease), milliseconds(wait)
-    reply = _ask(node, timeout, lambda client: client.acquire(key, lease_ms, wait_ms))
+    reply = _ask(node, timeout, secret_file, lambda client: client.acquire(key, lease_ms, wait_ms))
     _print_reply(reply, as_json, f"{reply.token}", token=reply.token)
 
 
 @app.command()
 def release(
-    key: str, token: int, node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json = False
+    key: str,
+    token: int,
+    node: Node = "127.0.0.1:7420",
+    timeout: Timeout = "5s",
+    secret_file: SecretFile = None,
+    as_json: Json = False,
 ) -> None:
     """Release KEY, held under TOKEN."""
-    reply = _ask(node, timeout, lambda client: client.release(key, token))
+    reply = _ask(node, timeout, secret_file, lambda client: client.release(key, token))
     _print_reply(reply, as_json, "released")
 
 
@@ -204,18 +210,21 @@ def inspect(
     node: Node = "127.0.0.1:7420",
     local: Annotated[bool, typer.Option(help="What this node knows, which may be old.")] = False,
     timeout: Timeout = "5s",
+    secret_file: SecretFile = None,
     as_json: Json = False,
 ) -> None:
     """Print the token that holds KEY, or that it is free."""
-    reply = _ask(node, timeout, lambda client: client.inspect(key, local=local))
+    reply = _ask(node, timeout, secret_file, lambda client: client.inspect(key, local=local))
     held = "free" if reply.token is None else f"held under token {reply.token}"
     _print_reply(reply, as_json, held + (" (as this node knows it)" if local else ""), token=reply.token, local=local)
 
 
 @app.command()
-def status(node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json = False) -> None:
+def status(
+    node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", secret_file: SecretFile = None, as_json: Json = False
+) -> None:
     """Print what a node knows of itself."""
-    found = _ask(node, timeout, lambda client: client.status())
+    found = _ask(node, timeout, secret_file, lambda client: client.status())
     if as_json:
         print(json.dumps(found))
     else:
@@ -246,9 +255,11 @@ app.add_typer(members_app, name="members")
 
 
 @members_app.command("list")
-def list_members(node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json = False) -> None:
+def list_members(
+    node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", secret_file: SecretFile = None, as_json: Json = False
+) -> None:
     """Print the members, as the node knows them."""
-    members = _ask(node, timeout, lambda client: client.status())["members"]
+    members = _ask(node, timeout, secret_file, lambda client: client.status())["members"]
     if as_json:
         print(json.dumps(members))
     else:
@@ -261,32 +272,45 @@ def add_member(
     member: Annotated[str, typer.Argument(metavar="NAME=HOST:PORT")],
     node: Node = "127.0.0.1:7420",
     timeout: Timeout = "30s",
+    secret_file: SecretFile = None,
     as_json: Json = False,
 ) -> None:
     """Add a node, started with --join; done when it has caught up and votes."""
     [(name, (host, port))] = peer_addresses([member]).items()
-    reply = _ask(node, timeout, lambda client: client.add_member(name, join_address(host, port)))
+    reply = _ask(node, timeout, secret_file, lambda client: client.add_member(name, join_address(host, port)))
     _print_reply(reply, as_json, f"{name} votes")
 
 
 @members_app.command("remove")
-def remove_member(name: str, node: Node = "127.0.0.1:7420", timeout: Timeout = "30s", as_json: Json = False) -> None:
+def remove_member(
+    name: str,
+    node: Node = "127.0.0.1:7420",
+    timeout: Timeout = "30s",
+    secret_file: SecretFile = None,
+    as_json: Json = False,
+) -> None:
     """Remove a node, which may lead; stop it afterwards."""
-    reply = _ask(node, timeout, lambda client: client.remove_member(node_id(name)))
+    reply = _ask(node, timeout, secret_file, lambda client: client.remove_member(node_id(name)))
     _print_reply(reply, as_json, f"{name} is no member any more")
 
 
 @app.command()
-def transfer(name: str, node: Node = "127.0.0.1:7420", timeout: Timeout = "5s", as_json: Json = False) -> None:
+def transfer(
+    name: str,
+    node: Node = "127.0.0.1:7420",
+    timeout: Timeout = "5s",
+    secret_file: SecretFile = None,
+    as_json: Json = False,
+) -> None:
     """Ask the leader to hand leadership to node NAME."""
-    reply = _ask(node, timeout, lambda client: client.move_leadership(node_id(name)))
+    reply = _ask(node, timeout, secret_file, lambda client: client.move_leadership(node_id(name)))
     _print_reply(reply, as_json, f"{name} was asked to lead")
 
 
-def _ask(node: str, timeout: str, call: Callable[[Client], Awaitable[T]]) -> T:
+def _ask(node: str, timeout: str, secret_file: Path | None, call: Callable[[Client], Awaitable[T]]) -> T:
     host, port = address(node)
     timeout_s = milliseconds(timeout) / 1000
-    secret = _secret(None)
+    secret = _secret(secret_file)
 
     async def ask() -> T:
         client = await connect(host, port, timeout_s=timeout_s, secret=secret)
@@ -313,6 +337,8 @@ def _print_reply(reply: Reply, as_json: bool, done: str, **fields: Any) -> None:
         )
     else:
         print(f"lockd: unknown ({reply.error}): it may have taken effect, or may still", file=sys.stderr)
+    if reply.error is not None and reply.error.startswith("bad-request"):
+        raise typer.Exit(EXIT_USAGE)
     raise typer.Exit({"ok": 0, "fail": EXIT_REFUSED, "info": EXIT_UNKNOWN}[reply.type])
 
 

@@ -35,6 +35,7 @@ from cluster.node.protocol import (
     StatusRequest,
     ToClient,
     Unknown,
+    problem,
 )
 from cluster.node.secure import Channel
 from cluster.node.transport import tune
@@ -78,6 +79,9 @@ class Client(asyncio.Protocol):
         self._statuses: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._pongs: list[asyncio.Future[None]] = []
         self._lost: str | None = None
+        #: Nothing that was asked on this connection can have been served: it was refused from the start.
+        self._turned_away = False
+        self._served = False
 
     # ---- calls
 
@@ -158,7 +162,7 @@ class Client(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._lost or "connection-lost"
         for reply in self._replies.values():
-            _finish(reply, Reply("info", error=self._lost))
+            _finish(reply, Reply("fail" if self._turned_away else "info", error=self._lost))
         waiting: list[asyncio.Future[Any]] = [*self._statuses.values(), *self._pongs]
         for future in waiting:
             if not future.done():
@@ -170,10 +174,11 @@ class Client(asyncio.Protocol):
                 self._take(_decoder.decode(body))
             self._transport.write(self._channel.take_reply())
         except (FrameError, msgspec.DecodeError) as error:
-            self._lost = self._lost or f"refused: {error}"
+            self._on_refused(str(error))
             self._transport.abort()
 
     def _take(self, message: ToClient) -> None:
+        self._served = self._served or not isinstance(message, Pong | Refused)
         match message:
             case Pong():
                 for pong in self._pongs:
@@ -186,7 +191,7 @@ class Client(asyncio.Protocol):
             case GrantedTo(id, token):
                 self._on_granted(id, token)
             case Refused(id=0, error=error):
-                self._lost = error
+                self._on_refused(error.removeprefix("bad-request: "))
             case Confirmed(id):
                 self._reply(id, Reply("ok", token=self._tokens.get(id)))
             case Done(id):
@@ -197,6 +202,12 @@ class Client(asyncio.Protocol):
                 self._reply(id, Reply("fail", error=error, leader=leader))
             case Unknown(id, error):
                 self._reply(id, Reply("info", error=error))
+
+    def _on_refused(self, why: str) -> None:
+        """The connection is refused, not a request. Before the secret is proved, and before anything was answered where
+        there is none, that is the fate of all that was asked on it."""
+        self._lost = self._lost or why
+        self._turned_away = not self._channel.proved and not self._served
 
     def _on_granted(self, id: int, token: int) -> None:
         """Acknowledge, unless the call is over: then the leader shall take the grant back."""
@@ -216,8 +227,11 @@ class Client(asyncio.Protocol):
 
     def _send(self, request: LockRequest) -> asyncio.Future[Reply]:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if self._lost is not None:
-            reply.set_result(Reply("fail", error="not-connected"))
+        trouble = problem(request)
+        if trouble is not None:
+            reply.set_result(Reply("fail", error=f"bad-request: {trouble}"))
+        elif self._lost is not None:
+            reply.set_result(Reply("fail", error=self._lost if self._turned_away else "not-connected"))
         else:
             self._replies[request.id] = reply
             self._transport.write(self._channel.seal(request))

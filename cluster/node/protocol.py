@@ -18,6 +18,7 @@ from cluster.node.messages import RaftMessage
 
 KEY_BYTES_MAX = 512
 NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+TOKEN_LIMIT = 1 << 63
 LEASE_MS_MIN = 1
 LEASE_MS_MAX = 24 * 60 * 60 * 1000
 WAIT_MS_MAX = 60 * 60 * 1000
@@ -200,9 +201,14 @@ ToClient = Answer | Pong | StatusReply
 def problem(request: LockRequest) -> str | None:
     """Why this request is refused whatever the state of the lock; None when nothing is wrong with it."""
     if isinstance(request, Acquire | ReleaseToken | Inspect):
-        size = len(request.key.encode(errors="surrogatepass"))
+        try:
+            size = len(request.key.encode())
+        except UnicodeEncodeError:
+            return "a key is Unicode text"
         if not 1 <= size <= KEY_BYTES_MAX:
             return f"a key has 1 to {KEY_BYTES_MAX} bytes, this one has {size}"
+    if isinstance(request, ReleaseToken) and not 0 <= request.token < TOKEN_LIMIT:
+        return f"a token is a number from 0 to {TOKEN_LIMIT - 1}"
     if isinstance(request, AddMember | RemoveMember | MoveLeadership):
         node = request.member.id if isinstance(request, AddMember) else request.node
         if NODE_ID.fullmatch(node) is None:

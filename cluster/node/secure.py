@@ -86,6 +86,11 @@ class Channel:
         if secret is not None and opens:
             self._reply.append(framed(encode(Hail(self._own_nonce))))
 
+    @property
+    def proved(self) -> bool:
+        """Whether the other side has proved that it knows the secret; never, where there is none."""
+        return self._in is not None
+
     def allow(self, limit: int) -> None:
         """From now on accept frames of up to `limit` bytes."""
         self._frames.limit = limit
@@ -134,7 +139,7 @@ class Channel:
                 self._expect(proof, b"opens")
                 self._begin(self._derive(b"back"), self._derive(b"there"))
             case Refused(error=reason):
-                raise FrameError(reason)
+                raise FrameError(reason.removeprefix("bad-request: "))
             case _:
                 raise FrameError("a proof of the cluster's secret out of turn")
 

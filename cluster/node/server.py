@@ -48,6 +48,9 @@ UNREAD_BYTES_MAX = 1 << 20
 #: Open connections, of clients and nodes together. With the limit on requests it bounds what idle ones make us hold.
 CONNECTIONS_MAX = 4096
 
+#: How long a connection may stay open without a word, in s; a client that has one speaks at once.
+INTRODUCTION_S_MAX = 10.0
+
 _decoder = msgspec.msgpack.Decoder(ToNode)
 
 
@@ -85,23 +88,36 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Server, number: int) -> None:
         self._server = server
-        self._number = number
+        self.number = number
         self._channel = Channel(server.config.secret, opens=False, limit=REQUEST_BYTES_MAX)
         self._peer: str | None = None
+        self._spoke = False
         self._transport: asyncio.Transport
+        self._introduction: asyncio.TimerHandle
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         tune(transport)
-        if len(self._server.connections) >= CONNECTIONS_MAX:
+        if not self._server.make_room():
             self._refuse(f"{CONNECTIONS_MAX} connections are open, which is the limit")
-        self._server.connections[self._number] = self
+        self._server.connections[self.number] = self
+        self._introduction = self._server.call_later(INTRODUCTION_S_MAX, self._expect_introduction)
+
+    @property
+    def introduced(self) -> bool:
+        """Whether the other side has proved that it knows the secret, or, where there is none, has said anything."""
+        return self._spoke if self._server.config.secret is None else self._channel.proved
+
+    def _expect_introduction(self) -> None:
+        if not self.introduced:
+            self._refuse(f"nothing was said within {INTRODUCTION_S_MAX:g} s")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.pop(self._number, None)
+        self._introduction.cancel()
+        self._server.connections.pop(self.number, None)
         if self._peer is None:
-            self._server.client_gone(self._number)
+            self._server.client_gone(self.number)
 
     def data_received(self, data: bytes) -> None:
         if self._transport.is_closing():
@@ -126,6 +142,7 @@ class Connection(asyncio.Protocol):
     def _take(self, message: ToNode) -> None:
         if self._transport.is_closing():
             return
+        self._spoke = True
         match message:
             case Ping():
                 self.send(Pong())
@@ -135,7 +152,7 @@ class Connection(asyncio.Protocol):
                 self._greet(message)
             case _ if isinstance(message, LockRequest):
                 if self._peer is None:
-                    self._server.on_request(self._number, message)
+                    self._server.on_request(self.number, message)
                 else:
                     self._refuse("a client's request on a connection between nodes")
             case _ if self._peer is None:
@@ -154,7 +171,7 @@ class Connection(asyncio.Protocol):
             self._channel.allow(FRAME_BYTES_MAX)
 
     def _refuse(self, why: str) -> None:
-        log.warning("connection=%d event=refused reason=%r", self._number, why)
+        log.warning("connection=%d event=refused reason=%r", self.number, why)
         self.send(Refused(0, f"bad-request: {why}"))
         self._transport.close()
 
@@ -335,6 +352,21 @@ class Server:
             log.info("node=%s event=role %s commit=%d last=%d", self.config.id, role, raft.commit, raft.log.last_index)
 
     # ---- start and stop
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, action)
+
+    def make_room(self) -> bool:
+        """Whether one more connection may be held. At the limit the oldest that has not introduced itself goes, so that
+        silent ones lock nobody out."""
+        if len(self.connections) < CONNECTIONS_MAX:
+            return True
+        silent = next((one for one in self.connections.values() if not one.introduced), None)
+        if silent is None:
+            return False
+        silent.abort()
+        del self.connections[silent.number]
+        return True
 
     def _connection(self) -> Connection:
         self._next_connection += 1

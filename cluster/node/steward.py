@@ -201,6 +201,8 @@ class Steward:
                 )
             case AddMember(member=member):
                 self._change(caller, member.id, self.raft.members.with_learner(member), gone=False)
+            case RemoveMember(node=node) if node not in self.raft.members:
+                self._answer(caller, Refused(caller.id, f"bad-request: {node} is no member of this cluster"))
             case RemoveMember(node=node):
                 self._change(caller, node, self.raft.members.without(node), gone=True)
             case MoveLeadership(node=node):

@@ -54,6 +54,10 @@ class FakeSocket:
         pass
 
 
+#: A timer that never rings needs no loop but to be cancelled.
+_no_loop = asyncio.new_event_loop()
+
+
 class QuietServer(Server):
     """A server of which only the connections are real: the loop, the disk and the peers are left out."""
 
@@ -74,6 +78,9 @@ class QuietServer(Server):
 
     def status(self) -> dict[str, Any]:
         return dict(self.core.status())
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.TimerHandle(seconds, action, (), _no_loop)
 
     def client_gone(self, number: int) -> None:
         self.core.gone(10**10, number)

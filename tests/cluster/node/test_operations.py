@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.node import steward
+from cluster.node import server, steward
 from cluster.node.client import Reply, connect
-from cluster.node.wire import REQUEST_BYTES_MAX
+from cluster.node.protocol import Ping
+from cluster.node.server import CONNECTIONS_MAX
+from cluster.node.wire import REQUEST_BYTES_MAX, frame
 from tests.cluster.node.test_core import Script, cluster
 from tests.cluster.node.test_server import LOCKD, RealCluster, free_ports, lockd
+from tests.fuzz.targets import FakeTransport, QuietServer
 
 
 @pytest.fixture
@@ -152,10 +155,15 @@ async def test_only_who_knows_the_secret_is_served(tmp_path: Path, monkeypatch: 
         assert got.stdout == "1\n", "the nodes found each other"
         monkeypatch.setenv("LOCKD_SECRET", "another secret of some length")
         got = await asyncio.to_thread(lockd, "release", "a", "1", node=port)
-        assert (got.returncode, "does not know this cluster's secret" in got.stderr) == (2, True)
+        assert (got.returncode, "refused: the other side does not know this cluster's secret" in got.stderr) == (
+            1,
+            True,
+        )
         monkeypatch.delenv("LOCKD_SECRET")
         got = await asyncio.to_thread(lockd, "release", "a", "1", node=port)
-        assert "the connection must begin with a proof of it" in got.stderr
+        assert (got.returncode, "the connection must begin with a proof of it" in got.stderr) == (1, True)
+        got = await asyncio.to_thread(lockd, "inspect", "a", "--secret-file", str(secret), node=port)
+        assert (got.returncode, got.stdout) == (0, "held under token 1\n")
         await (await connect("127.0.0.1", port, timeout_s=5)).ping()
         client = await connect("127.0.0.1", port, timeout_s=5, secret=b"correct horse battery staple")
         assert await client.inspect("a") == Reply("ok", token=1)
@@ -165,5 +173,54 @@ async def test_a_secret_where_none_is_asked_for_is_named(three: RealCluster) -> 
     await three.serving("n1")
     client = await connect("127.0.0.1", three.ports["n1"], timeout_s=5, secret=b"correct horse battery staple")
     reply = await client.inspect("a")
-    assert reply.type == "info"
-    assert "this node asks for no secret" in (reply.error or "")
+    assert reply == Reply("fail", error="this node asks for no secret; connect without one")
+
+
+async def test_silent_connections_lock_nobody_out(tmp_path: Path) -> None:
+    """The limit is met by letting those go that never said a word; who has spoken stays."""
+    with closing(RealCluster(tmp_path, 1)) as made:
+        holder = await made.serving("n1")
+        silent = [await asyncio.open_connection("127.0.0.1", made.ports["n1"]) for _ in range(CONNECTIONS_MAX + 20)]
+        client = await connect("127.0.0.1", made.ports["n1"], timeout_s=10)
+        assert (await client.acquire("a", 1000)).type == "ok"
+        await holder.ping()
+        async with asyncio.timeout(10):
+            assert await silent[0][0].read() == b"", "the oldest was let go"
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(server, "INTRODUCTION_S_MAX", 0.2)
+    monkeypatch.setattr(QuietServer, "call_later", server.Server.call_later)
+    quiet = QuietServer(tmp_path, None)
+    connection, transport = server.Connection(quiet, 1), FakeTransport()
+    connection.connection_made(transport)
+    spoke, other = server.Connection(quiet, 2), FakeTransport()
+    spoke.connection_made(other)
+    spoke.data_received(frame(Ping()))
+    async with asyncio.timeout(5):
+        while not transport.closed:
+            await asyncio.sleep(0.01)
+    assert b"nothing was said within 0.2 s" in transport.written
+    assert not other.closed
+    quiet._storage.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["release", "a", "99999999999999999999999"], 254, "a token is a number from 0 to"),
+        (["acquire", "k" * 100_000, "--lease", "1s"], 254, "a key has 1 to 512 bytes, this one has 100000"),
+        (["acquire", b"\xff\xfe", "--lease", "1s"], 254, "a key is Unicode text"),
+        (["members", "remove", "nx"], 254, "nx is no member of this cluster"),
+    ],
+)
+async def test_what_can_not_be_asked_is_refused_in_one_line(
+    three: RealCluster, arguments: list[str | bytes], code: int, message: str
+) -> None:
+    await three.serving("n1")
+    command = [*LOCKD, *arguments, "--node", f"127.0.0.1:{three.ports['n1']}"]
+    got = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30)
+    assert (got.returncode, message in got.stderr) == (code, True), got.stderr
+    assert got.stderr.count("\n") == 1
