@@ -24,8 +24,16 @@ import numpy as np
 import numpy.typing as npt
 
 from checker.events import Event
-from checker.history import cut_warning
-from checker.operations import NANOSECONDS_PER_MS, OPEN, OPERATIONS, Operation, operation_of, reuse_warning
+from checker.history import BOM, cut_warning
+from checker.operations import (
+    NANOSECONDS_PER_MS,
+    OPEN,
+    OPERATIONS,
+    Operation,
+    is_unnumbered,
+    operation_of,
+    reuse_warning,
+)
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
@@ -74,6 +82,9 @@ _ERRORS = _Codes({None: OTHER_ERROR, "held": HELD, "not-held": NOT_HELD, "stale-
 ABSENT, NULL, NUMBER = range(3)
 
 NO_LEASE = -1
+
+
+_TOO_LARGE = "a token, time or process in it is beyond 64 bits; the largest is 2^63 - 1, 9223372036854775807"
 
 
 class Unsuited(Exception):
@@ -241,7 +252,9 @@ def read_columns(path: str | os.PathLike[str]) -> Columns:
                     continue
             pieces.append(Piece(offset, len(data), count))
             count += _take(data, count, sink, others)
-    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, OSError) as problem:
+    except OverflowError:
+        raise Unsuited(_TOO_LARGE) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as problem:
         raise Unsuited(str(problem)) from None
     if not count:
         raise Unsuited("empty")
@@ -252,6 +265,9 @@ def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
     """Whole lines with their place in the file; a last line without an end comes by itself."""
     rest, offset = b"", 0
     with path.open("rb", buffering=0) as file:
+        if file.read(len(BOM)) == BOM:
+            offset = len(BOM)
+        file.seek(offset)
         while data := file.read(PIECE_BYTES):
             data = rest + data
             cut = data.rfind(b"\n") + 1
@@ -294,8 +310,13 @@ def _client_line(line: bytes, others: list[Event]) -> Any:
     event = _ANY.decode(line)
     if isinstance(event.process, int):
         return _CLIENTS.decode(line)
-    others.append(event)
+    _take_other(event, others)
     return None
+
+
+def _take_other(event: Event, others: list[Event]) -> None:
+    _demand(not is_unnumbered(event), "a client that is text")
+    others.append(event)
 
 
 def _append(lines: list[_ClientLine], sink: _Sink) -> tuple[int, ...]:
@@ -435,7 +456,7 @@ def columns_of(events: Sequence[Event]) -> Columns:
         if event.index != due:
             raise Unsuited("positions are not dense")
         if isinstance(event.process, str):
-            others.append(event)
+            _take_other(event, others)
             continue
         try:
             lines.append(msgspec.convert(event, _ClientLine, from_attributes=True))
@@ -444,8 +465,8 @@ def columns_of(events: Sequence[Event]) -> Columns:
     try:
         if lines:
             _append(lines, sink)
-    except OverflowError as problem:
-        raise Unsuited(str(problem)) from None
+    except OverflowError:
+        raise Unsuited(_TOO_LARGE) from None
     if not len(events):
         raise Unsuited("empty")
     return _paired(sink, others, len(events), [], Source(None, (), events))

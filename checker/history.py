@@ -10,6 +10,7 @@ anything. Fields that are not known are let be.
 
 from __future__ import annotations
 
+import codecs
 import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,10 +98,14 @@ def paused_collector() -> Iterator[None]:
             gc.enable()
 
 
+#: What some editors begin a file with.
+BOM = codecs.BOM_UTF8
+
 _DECODER = msgspec.json.Decoder(Event)
 
 
 def _decode(data: bytes) -> tuple[list[Event], list[str]]:
+    data = data.removeprefix(BOM)
     whole, _, tail = data.rpartition(b"\n")
     warnings: list[str] = []
     count = whole.count(b"\n") + 1 if whole or data[:1] == b"\n" else 0

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from checker.events import Event, HistoryError
+from checker.events import NEMESIS, Event, HistoryError
 
 #: The end of an operation whose outcome nobody knows: it may take effect at any later time. Larger than any position.
 OPEN = 1 << 62
@@ -75,6 +75,7 @@ def pair(events: Iterable[Event]) -> tuple[list[Operation], list[str]]:
         time = event.time
         process = event.process
         if isinstance(process, str):
+            check_named(event)
             continue
         if event.type == "invoke":
             _check_invoke(event)
@@ -100,6 +101,21 @@ def pair(events: Iterable[Event]) -> tuple[list[Operation], list[str]]:
         operations[number] = operation_of(process, invoke, None)
     warnings = [reuse_warning(sorted(reused))] if reused else []
     return [operation for operation in operations if operation is not None], warnings
+
+
+def is_unnumbered(event: Event) -> bool:
+    """Whether a client's operation has a process that is text, so that it would be taken for no client's."""
+    return isinstance(event.process, str) and event.process != NEMESIS and event.f in _NAMES_TOKEN
+
+
+def check_named(event: Event) -> None:
+    """Refuse what would be ignored although somebody meant it. Raises HistoryError."""
+    if is_unnumbered(event):
+        _refuse(
+            event,
+            f"{event.f!r} of process {event.process!r}, which is text: the process of a client's operation must be a"
+            " whole number, so number the clients",
+        )
 
 
 def reuse_warning(processes: Sequence[int]) -> str:

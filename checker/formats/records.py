@@ -20,6 +20,7 @@ from typing import Any
 from checker.events import Event, HistoryError
 from checker.formats import edn
 from checker.history import read_events
+from checker.operations import check_named
 from checker.search.calls import OPEN, Call
 
 TYPES = ("invoke", "ok", "fail", "info")
@@ -78,7 +79,7 @@ def read_records(path: str | os.PathLike[str], format: Format = Format.AUTO) -> 
     if format is Format.AUTO:
         format = detect(path)
     if format is Format.JSONL:
-        return [_of_event(event) for event in read_events(path)[0]]
+        return _of_events(path)
     text = _text(path)
     try:
         records = list(_log(text) if format is Format.JEPSEN_LOG else _maps(text))
@@ -95,10 +96,21 @@ def _text(path: str | os.PathLike[str]) -> str:
     except OSError as problem:
         raise HistoryError(f"cannot be read: {problem.strerror or problem}", path=str(path)) from None
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
         raise HistoryError(f"not UTF-8: {problem.reason}", line=line, path=str(path)) from None
+
+
+def _of_events(path: str | os.PathLike[str]) -> list[Record]:
+    records = []
+    for event in read_events(path)[0]:
+        try:
+            check_named(event)
+        except HistoryError as problem:
+            raise HistoryError(problem.problem, line=problem.line, path=str(path)) from None
+        records.append(_of_event(event))
+    return records
 
 
 def _of_event(event: Event) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import random
 import sys
 from pathlib import Path
@@ -159,6 +160,8 @@ ILL_FORMED = [
     b'{"index":1,"time":4,"process":1,"type":"invoke","f":"inspect","key":"a"}\n',
     b'{"index":0,"time":5,"process":1,"type":"invoke","f":"inspect","key":"a"}\n\n',
     b'{"index":0,"time":5,"process":1,"type":"invoke","f":"inspect","key":"\xff"}\n',
+    b'{"index":0,"time":5,"process":1,"type":"invoke","f":"inspect","key":"a"}\n'
+    b'{"index":1,"time":5,"process":"2","type":"invoke","f":"acquire","key":"a"}\n',
 ]
 
 
@@ -170,6 +173,21 @@ def test_what_is_ill_formed_is_left_to_the_plain_reader(data: bytes, tmp_path: P
         read_columns(path)
     with pytest.raises(HistoryError):
         checker.check_file(path, engine=Engine.COLUMNS)
+
+
+def test_a_byte_order_mark_is_let_be(tmp_path: Path) -> None:
+    path = write(tmp_path / "history.jsonl", script.events("1 acquire a\n1 ok 1\n2 acquire a\n2 ok 1"))
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    one, other = both(path)
+    assert same(one, other)
+    assert "fencing" in one.violated
+    columns = read_columns(path)
+    assert [operation.token for operation in columns.operations(range(2))] == [1, 1]
+
+
+def test_clients_of_events_must_be_numbers_too() -> None:
+    with pytest.raises(Unsuited, match="text"):
+        columns_of([Event(0, 0, 1, "invoke", "inspect", "a"), Event(1, 0, "2", "invoke", "inspect", "a")])
 
 
 def test_a_token_beyond_64_bits_is_checked_all_the_same(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checker import HistoryError, HistoryWriter, read
+from checker.formats import read_records
 from checker.history import OPEN, Event, History
 from tests.checker import generate, script
 
@@ -83,6 +85,18 @@ def test_processes_with_names_are_no_clients() -> None:
         Event(1, 0, "observer", "ok", "anything"),
     ]
     assert History.of(events).operations == []
+
+
+def test_a_byte_order_mark_is_let_be(write: Callable[[bytes], Path]) -> None:
+    path = write(codecs.BOM_UTF8 + lines(ACQUIRE, GRANTED))
+    assert [operation.token for operation in read(path).operations] == [3]
+    assert [record.f for record in read_records(path)] == ["acquire", "acquire"]
+
+
+def test_clients_that_are_text_are_no_records_either(write: Callable[[bytes], Path]) -> None:
+    path = write(lines(ACQUIRE, {**GRANTED, "process": "one"}))
+    with pytest.raises(HistoryError, match=r"line 2: .*number the clients"):
+        read_records(path)
 
 
 def test_unknown_fields_are_let_be(write: Callable[[bytes], Path]) -> None:
@@ -159,6 +173,18 @@ BAD_LINES = [
         "a read saw must be a whole number or null",
         id="read of a word",
     ),
+]
+
+
+BAD_LINES += [
+    pytest.param(
+        lines(ACQUIRE, GRANTED, {**ACQUIRE, "process": "client-2", "f": f, "value": {"token": 1}}),
+        3,
+        f"{f!r} of process 'client-2', which is text: the process of a client's operation must be a whole number, so"
+        " number the clients",
+        id=f"text that calls {f}",
+    )
+    for f in ("acquire", "release", "renew", "inspect", "write", "read")
 ]
 
 

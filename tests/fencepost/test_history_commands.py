@@ -65,6 +65,15 @@ def test_a_certificate_proves_the_verdict(
     assert "proves nothing" in refused.stderr
 
 
+def test_a_certificate_is_refused_with_the_largest_number(fencepost: Fencepost, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(export(History.of(script.events(f"1 acquire a\n1 ok {2**63}")), Target.JSONL)))
+    refused = fencepost("check", path, "--certificate", tmp_path / "certificate.json")
+    assert refused.returncode == 254
+    assert "no certificate can be made of it" in refused.stderr
+    assert str(2**63 - 1) in refused.stderr
+
+
 def test_jepsens_history_is_checked_and_exported(fencepost: Fencepost, tmp_path: Path) -> None:
     path = tmp_path / "history.edn"
     path.write_text(HAZELCAST.replace(":value nil", ":value [:isolated {:n1 #{:n2}}]"))
