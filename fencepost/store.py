@@ -69,6 +69,11 @@ class RunFolder:
     def versions(self) -> Path:
         return self.path / "versions.json"
 
+    def is_run(self) -> bool:
+        """Whether a run has left anything in it."""
+        own = (self.log, self.scenario, self.versions, self.ledger, self.history)
+        return any(file.exists() for file in own)
+
     def recorded(self) -> dict[str, Any]:
         """What `versions.json` says; nothing where there is none."""
         return document(self.versions)

@@ -47,6 +47,10 @@ def heal(path: Path, say: Say) -> Report:
         raise UserError(f"{path}: there is no such folder; give the folder of a run")
     found, without_docker = leftovers.find()
     theirs = [leftover for leftover in found if leftover.folder == folder.path]
+    if not theirs and not folder.is_run():
+        raise UserError(
+            f"{path}: not the folder of a run, as nothing in it is a run's; give such a one as store/<scenario>/<time>"
+        )
     own = Harness.parse(str(folder.recorded().get("harness")))
     for harness in [own, *(leftover.harness for leftover in theirs)]:
         if harness is not None and harness.alive():

@@ -62,6 +62,9 @@ SEED_MAX = 2**63 - 1
 COUNT_MAX = 1_000_000_000
 NODES_MAX = 99
 CLIENTS_MAX = 10_000
+#: A week. Histories of longer runs would fill disks before anybody looked at them.
+TIME_LIMIT_NS_MAX = 7 * 24 * 3600 * 1_000_000_000
+_A_TIME_LIMIT = "at most 168h (7 days)"
 NAME_CHARACTERS_MAX = 100
 
 NO_CLAIMS: tuple[str, ...] = ()
@@ -132,6 +135,9 @@ def override(
     for field, value, low, high in (("nodes", changed.nodes, 1, NODES_MAX), ("seed", changed.seed, 0, SEED_MAX)):
         if not low <= value <= high:
             document.complain(field, repr(value), f"a whole number from {low} to {high}")
+    if changed.time_limit_ns > TIME_LIMIT_NS_MAX:
+        document.complain("time_limit", quantities.format_duration(changed.time_limit_ns), _A_TIME_LIMIT)
+        document.finish()  # planning the faults of so long a run takes for ever
     if changed.time_limit_ns <= 0:
         document.complain("time_limit", quantities.format_duration(changed.time_limit_ns), "more than 0s")
     _judge(changed, document)
@@ -161,7 +167,7 @@ def _scenario(root: Item, path: Path) -> Scenario:
         place=fields.get("place", _text("the name of a place"), "local"),
         nodes=fields.get("nodes", lambda item: item.integer(1, NODES_MAX), 5),
         seed=fields.get("seed", lambda item: item.integer(0, SEED_MAX), 0),
-        time_limit_ns=fields.need("time_limit", _duration_ns, 1, quantities.A_DURATION),
+        time_limit_ns=fields.need("time_limit", _time_limit_ns, 1, quantities.A_DURATION),
         clock_error=assumptions.clock_error,
         late_ns=assumptions.late_ns,
         workload=workload,
@@ -343,6 +349,13 @@ def _duration_ns(item: Item) -> int:
     ns = _time_ns(item)
     if ns == 0:
         raise Wrong(item.found(), "more than 0s")
+    return ns
+
+
+def _time_limit_ns(item: Item) -> int:
+    ns = _duration_ns(item)
+    if ns > TIME_LIMIT_NS_MAX:
+        raise Wrong(item.found(), _A_TIME_LIMIT)
     return ns
 
 

@@ -125,7 +125,6 @@ def test_a_missing_file_a_bare_folder_and_an_unwritable_report_are_254(good: Pat
         ["run", "none.yaml", "--seed", "x"],
         ["run", "none.yaml", "--time-limit", "soon"],
         ["suite"],
-        ["suite", "none"],
         ["suite", "EMPTY"],
         ["suite", "HISTORY", "--junit", "no/such/folder.xml"],
         ["repro", "none.yaml"],

@@ -291,6 +291,7 @@ def test_what_the_command_line_says_is_validated(tmp_path: Path) -> None:
         ({"nodes": 0}, "nodes: found 0; expected a whole number from 1 to 99"),
         ({"seed": -1}, "seed: found -1; expected a whole number from 0 to 9223372036854775807"),
         ({"time_limit_ns": 0}, "time_limit: found 0s; expected more than 0s"),
+        ({"time_limit_ns": 604_801 * S}, "time_limit: found 604801s; expected at most 168h (7 days)"),
         (
             {"place": "moon"},
             "place: found 'moon'; expected one of local, docker, sim, or one of your own: package.module:Class",

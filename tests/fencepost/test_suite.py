@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -177,18 +176,27 @@ def test_a_suite_file_stands_for_what_it_lists(tmp_path: Path) -> None:
     assert suite.title([tmp_path / "a.yaml", tmp_path / "b.yaml"]) == "scenarios"
 
 
-def _empty(folder: Path) -> Path:
-    return folder
+def test_nothing_to_run_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=str(tmp_path)):
+        suite.collect([tmp_path])
 
 
-def _missing(folder: Path) -> Path:
-    return folder / "none.yaml"
+def test_a_missing_file_does_not_keep_the_others_from_running(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "time_limit: 60s\nworkload: {kind: mutex, clients: 4, keys: 3, rate: 200/s, lease: 2s, hold: 50ms..500ms}\n"
+    )
+    (tmp_path / "night.yaml").write_text("scenarios: [none.yaml, sub/../a.yaml, ../gone/b.yaml]\n")
+    planned = suite.collect([tmp_path / "missing.yaml", tmp_path / "night.yaml"])
 
+    def run_one(entry: SuiteEntry) -> Outcome:
+        entry.load()
+        return VALID
 
-@pytest.mark.parametrize("make", [_empty, _missing])
-def test_nothing_to_run_is_the_users_mistake(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    with pytest.raises(UserError, match=str(make(tmp_path))):
-        suite.collect([make(tmp_path)])
+    summary = suite.run("night", planned, run_one)
+    bad, passed = Status.BAD_FILE, Status.PASSED
+    assert [entry.status for entry in summary.entries] == [bad, bad, passed, bad]
+    assert f"{tmp_path / 'none.yaml'}: found no such file" in summary.entries[1].message
+    assert summary.exit is Exit.BAD_INPUT
 
 
 def test_a_repetition_counts_violations_and_claims() -> None:

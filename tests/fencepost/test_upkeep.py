@@ -51,6 +51,12 @@ def test_a_folder_that_there_is_not_is_the_users_mistake(tmp_path: Path) -> None
         upkeep.heal(tmp_path / "nowhere", print)
 
 
+def test_a_folder_that_is_no_runs_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="not the folder of a run"):
+        upkeep.heal(tmp_path, print)
+
+
 class Left:
     """What `leftovers.find` tells of, and what of it was removed."""
 
