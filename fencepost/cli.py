@@ -68,7 +68,9 @@ def _explain(problem: Exception) -> Exit:
     match problem:
         case ScenarioError():
             # Each line begins with the file and the place in it, as those of a compiler do.
-            print(problem, file=sys.stderr)
+            from fencepost.terminal import harmless
+
+            print(harmless(str(problem)), file=sys.stderr)
             return Exit.BAD_INPUT
         case UserError() | HistoryError() | OptionsError():
             return _complain(str(problem), Exit.BAD_INPUT)
@@ -78,7 +80,9 @@ def _explain(problem: Exception) -> Exit:
 
 
 def _complain(message: str, code: Exit) -> Exit:
-    print(f"fencepost: {message}", file=sys.stderr)
+    from fencepost.terminal import harmless
+
+    print(harmless(f"fencepost: {message}"), file=sys.stderr)
     return code
 
 

@@ -235,9 +235,10 @@ def lint(history: HistoryArgument, format: FormatOption = "auto") -> None:
     Exits with 0 whatever is found.
     """
     from fencepost import foreign
+    from fencepost.terminal import harmless
 
     for line in foreign.suspicions(history, format) or [f"{history}: nothing suspicious"]:
-        print(line)
+        print(harmless(line))
     raise Finished(Exit.VALID)
 
 

@@ -12,6 +12,7 @@ from checker.verdict import COVERAGE, Results, Verdict
 from fencepost.index import Run
 from fencepost.outcome import Outcome, Status
 from fencepost.suite import Entry, Summary
+from fencepost.terminal import harmless
 
 _STYLES = {Verdict.VALID: "bold green", Verdict.INVALID: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _STATUS_STYLES = {
@@ -48,7 +49,7 @@ def results_table(results: Results, minimums: dict[str, int]) -> RenderableType:
             words = f"{name.replace('_', ' ')} {found:,}" + (f" of {needed:,}" if needed is not None else "")
             covered.append((", " if position else "") + words, style="yellow" if needed and found < needed else "")
         parts.append(covered)
-    parts += [Text.assemble(("warning     ", "yellow"), warning) for warning in results.warnings]
+    parts += [Text.assemble(("warning     ", "yellow"), harmless(warning)) for warning in results.warnings]
     return Group(*parts)
 
 
@@ -59,7 +60,7 @@ def _findings(results: Results, claim: str) -> Text:
         numbers = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in result.numbers.items())
         return Text(numbers, style="dim")
     for position, finding in enumerate(result.findings[:FINDINGS_MAX]):
-        text.append(("\n" if position else "") + finding.message)
+        text.append(("\n" if position else "") + harmless(finding.message))
     if len(result.findings) > FINDINGS_MAX:
         text.append(f"\nand {len(result.findings) - FINDINGS_MAX} more", style="dim")
     return text
@@ -117,7 +118,7 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     if outcome.folder.repro.exists():
         parts.append(_row("again", f"fencepost repro {outcome.folder.repro}"))
     if outcome.failure is not None:
-        parts.append(Text(f"the harness failed: {outcome.failure}", style="bold magenta"))
+        parts.append(Text(harmless(f"the harness failed: {outcome.failure}"), style="bold magenta"))
         parts.append(_row("log", str(outcome.folder.log)))
     return Group(*parts)
 
@@ -129,7 +130,12 @@ def summary_table(summary: Summary) -> RenderableType:
     table.add_column("seconds", justify="right")
     table.add_column("found", overflow="fold")
     for entry in summary.entries:
-        table.add_row(Text(entry.name), entry_status(entry), f"{entry.seconds:.1f}", Text(_shortened(entry.message)))
+        table.add_row(
+            Text(harmless(entry.name)),
+            entry_status(entry),
+            f"{entry.seconds:.1f}",
+            Text(_shortened(harmless(entry.message))),
+        )
     counts = ", ".join(f"{summary.count(status)} {status}" for status in Status if summary.count(status))
     return Group(Text(), table, Text(), _row("suite", f"{summary.name}: {counts}, in {summary.seconds:.0f} s"))
 
@@ -141,7 +147,7 @@ def runs_table(runs: Sequence[Run]) -> RenderableType:
     for run in runs:
         words = [run.time, run.scenario, run.seed, run.place, run.verdict, run.exit_code]
         style = _STYLES.get(Verdict(run.verdict), "") if run.verdict in tuple(Verdict) else ""
-        cells = [Text("-" if word is None else str(word)) for word in words]
+        cells = [Text("-" if word is None else harmless(str(word))) for word in words]
         cells[4].stylize(style)
         table.add_row(*cells)
     return table
@@ -157,7 +163,7 @@ def entry_status(entry: Entry) -> Text:
 
 
 def _row(name: str, words: str) -> Text:
-    return Text.assemble((f"{name:<12}", "dim"), words)
+    return Text.assemble((f"{name:<12}", "dim"), harmless(words))
 
 
 def _verdict(verdict: Verdict) -> Text:

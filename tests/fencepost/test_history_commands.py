@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from checker.formats import Target, export
-from checker.history import History
+from checker.history import Event, History
 from fencepost import cli, commands
 from tests.checker import script
 from tests.checker.test_formats import HAZELCAST, JEPSEN_LOG
@@ -72,6 +74,32 @@ def test_a_certificate_is_refused_with_the_largest_number(fencepost: Fencepost, 
     assert refused.returncode == 254
     assert "no certificate can be made of it" in refused.stderr
     assert str(2**63 - 1) in refused.stderr
+
+
+HOSTILE = "n1\x1b]0;VALID\x07\x1b[2J\r\x9b\u202e"
+
+
+def test_a_terminal_obeys_nothing_that_is_in_a_history(fencepost: Fencepost, tmp_path: Path) -> None:
+    fault = {"fault": f"f{HOSTILE}", "kind": "kill", "targets": [HOSTILE], "detail": {}}
+    steps = [
+        Event(0, 0, "nemesis", "info", f"kill{HOSTILE}", None, {**fault, "action": action})
+        for action in ("inject", "injected")
+    ]
+    calls = [
+        msgspec.structs.replace(event, key=HOSTILE, node=HOSTILE, error=event.error and HOSTILE)
+        for event in script.events(BAD + "\n1 inspect a\n1 fail timeout")
+    ]
+    events = [msgspec.structs.replace(event, index=index) for index, event in enumerate([*steps, *calls])]
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(export(History.of(events), Target.JSONL)))
+    checked = fencepost("check", path)
+    assert checked.returncode == 1
+    path.write_bytes(path.read_bytes() + path.read_bytes())
+    refused = fencepost("check", path)
+    assert refused.returncode == 254
+    for printed in (checked.stdout, refused.stderr, fencepost("lint", path).stdout, fencepost("run", HOSTILE).stderr):
+        assert not re.search("[^\\n -~\xa0-\u2010\u2070-\uffff]", printed), repr(printed)
+    assert "n1\\x1b]0;VALID\\x07" in checked.stdout
 
 
 def test_jepsens_history_is_checked_and_exported(fencepost: Fencepost, tmp_path: Path) -> None:
