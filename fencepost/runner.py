@@ -69,7 +69,7 @@ def run(scenario: Scenario, store_folder: Path, console: Console, *, stop_at_fir
     except store.StoreError as problem:
         raise UserError(str(problem)) from problem
     budget_s = conduct.budget_s(scenario) + ANALYSIS_BUDGET_S
-    with store.logging_to(folder.log), terminable():
+    with _log(folder), terminable():
         _print_plan(scenario, folder, console)
         _prepare(scenario, folder)
         failure = _prepare_place(scenario, console)
@@ -78,7 +78,13 @@ def run(scenario: Scenario, store_folder: Path, console: Console, *, stop_at_fir
                 outcome = Outcome(scenario, folder, None, failure)
             else:
                 outcome = _run(scenario, folder, console, stop_at_first)
-        store.write_json(folder.results, outcome.to_dict())
+        try:
+            store.write_json(folder.results, outcome.to_dict())
+        except OSError as problem:
+            words = store.unwritable(folder.path, problem)
+            # It may be why the run failed as well.
+            others = [] if outcome.failure in (None, words) else [str(outcome.failure)]
+            outcome = replace(outcome, failure="; ".join([*others, words]))
     console.print(tables.outcome_table(outcome), soft_wrap=True)
     return outcome
 
@@ -108,13 +114,27 @@ def _run(scenario: Scenario, folder: RunFolder, console: Console, stop_at_first:
     return outcome
 
 
+@contextlib.contextmanager
+def _log(folder: RunFolder) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(store.logging_to(folder.log))
+        except OSError as problem:
+            raise UserError(store.unwritable(folder.path, problem)) from problem
+        yield
+
+
 def _prepare(scenario: Scenario, folder: RunFolder) -> None:
-    """The folder's scenario is the user's file, byte for byte, if that says all of what is run."""
-    if scenario.path is not None:
-        folder.scenario.write_bytes(scenario.path.read_bytes())
-    if scenario.path is None or scenarios.read(folder.scenario) != scenario:
-        source = f"# {str(scenario.path)!r} as it was run\n" if scenario.path is not None else ""
-        store.write_text(folder.scenario, source + scenarios.dump(scenario))
+    """The folder's scenario is the user's file, byte for byte, if that says all of what is run. Raises UserError."""
+    theirs = None if scenario.path is None else scenario.path.read_bytes()
+    try:
+        if theirs is not None:
+            folder.scenario.write_bytes(theirs)
+        if theirs is None or scenarios.read(folder.scenario) != scenario:
+            source = f"# {str(scenario.path)!r} as it was run\n" if theirs is not None else ""
+            store.write_text(folder.scenario, source + scenarios.dump(scenario))
+    except OSError as problem:
+        raise UserError(store.unwritable(folder.path, problem)) from problem
     logger.info("scenario %s, seed %d", scenario.name, scenario.seed)
     logger.info("resolved:\n%s", scenarios.dump(scenario))
 
@@ -192,6 +212,11 @@ def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress, stop_at_
         failure = "the second signal ended the run before it was analysed"
     except (conduct.Failure, UnknownName) as problem:
         failure = str(problem)
+    except OSError as problem:
+        # Such as that of a full disk, which names no file.
+        full = problem.errno in store.NO_ROOM
+        failure = store.unwritable(folder.path, problem) if full else f"{type(problem).__name__}: {problem}"
+        logger.exception("the run failed")
     except Exception as problem:
         failure = f"{type(problem).__name__}: {problem}"
         logger.exception("the run failed")

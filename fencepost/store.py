@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -23,6 +24,9 @@ LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 
 #: The libraries whose versions can change what a run does or finds.
 _LIBRARIES = ("docker", "jinja2", "junitparser", "msgspec", "psutil", "pyyaml", "rich", "typer")
+
+#: How a system says that a disk, or the user's share of it, is full.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 logger = logging.getLogger(__name__)
 
@@ -172,10 +176,29 @@ def versions(system: Mapping[str, Any], place: str) -> dict[str, Any]:
     }
 
 
+class _LogFile(logging.FileHandler):
+    """One that says once, in a line, that it cannot be written: a full disk makes every line of a run fail."""
+
+    _said = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        problem = sys.exception()
+        if not isinstance(problem, OSError):
+            super().handleError(record)
+        elif not self._said:
+            self._said = True
+            print(f"fencepost: {unwritable(Path(self.baseFilename), problem)}; the log has gaps", file=sys.stderr)
+
+
+def unwritable(path: Path, problem: OSError) -> str:
+    """What to tell of a file or folder of the store, as the system's own words often name none."""
+    return f"the store cannot be written: {path}: {problem.strerror or problem}"
+
+
 @contextlib.contextmanager
 def logging_to(path: Path, level: int = logging.DEBUG) -> Iterator[None]:
     """Send everything that is logged meanwhile to the run's harness.log."""
-    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    handler = _LogFile(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter(LOG_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S"))
     root = logging.getLogger()
     before = root.level
@@ -186,4 +209,5 @@ def logging_to(path: Path, level: int = logging.DEBUG) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         root.setLevel(before)
-        handler.close()
+        with contextlib.suppress(OSError):  # what the disk had no room for
+            handler.close()

@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from fencepost import store
+from fencepost import runner, store
+from fencepost.exits import Exit, UserError
+from fencepost.outcome import Outcome
+from fencepost.scenario import Scenario
+from tests.fencepost.outcomes import results, scenario
 
+#: A file that can be opened and not written, as on a full disk.
+FULL = Path("/dev/full")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -96,6 +105,47 @@ def test_the_log_of_a_run_is_its_own(tmp_path: Path) -> None:
     text = (tmp_path / "a.log").read_text()
     assert "inside key" in text
     assert "outside" not in text
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+def test_a_log_on_a_full_disk_is_one_line_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("somewhere")
+    with store.logging_to(FULL):
+        logger.debug("one")
+        logger.debug("two")
+    assert capsys.readouterr().err == (
+        "fencepost: the store cannot be written: /dev/full: No space left on device; the log has gaps\n"
+    )
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("file", ["harness.log", "scenario.yaml"])
+def test_a_store_that_is_full_at_the_start_is_named(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = store.create(tmp_path / "store", "x")
+    if file == "scenario.yaml":
+        folder.scenario.symlink_to(FULL)
+    else:
+        folder.log.mkdir()
+    monkeypatch.setattr(store, "create", lambda *_: folder)
+    with pytest.raises(UserError, match=f"the store cannot be written: {folder.path}: "):
+        runner.run(replace(scenario(), path=Path(__file__)), tmp_path / "store", Console(quiet=True))
+
+
+def test_results_that_cannot_be_written_are_the_harness_failing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _: object) -> None:
+        if path.name == "results.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def run_it(plan: Scenario, folder: store.RunFolder, *_: object) -> Outcome:
+        return Outcome(plan, folder, results())
+
+    monkeypatch.setattr(store, "write_json", full)
+    monkeypatch.setattr(runner, "_run", run_it)
+    end = runner.run(scenario(), tmp_path / "store", Console(quiet=True))
+    assert end.failure == f"the store cannot be written: {end.folder.path}: No space left on device"
+    assert end.exit is Exit.HARNESS
 
 
 def test_versions_name_what_took_part() -> None:
