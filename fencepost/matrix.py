@@ -111,11 +111,16 @@ def hunt(mutant: str, scenarios: Sequence[Scenario], seeds: int, first_seed: int
             ran = work(Job(replace(scenario, mutant=mutant, place="sim"), first_seed + number))
             if ran.failure is not None:
                 # The harness that gives up on a mutant (it never served) has seen that something is wrong.
-                return Hunt(mutant, scenario.name, number + 1, time.monotonic() - started, ("harness",), ran.failure)
+                return Hunt(mutant, scenario.name, number + 1, time.monotonic() - started, ("harness",), _headline(ran.failure))
             if ran.violated:
                 took = time.monotonic() - started
-                return Hunt(mutant, scenario.name, number + 1, took, ran.violated, ran.message)
+                return Hunt(mutant, scenario.name, number + 1, took, ran.violated, _headline(ran.message))
     return Hunt(mutant, ", ".join(one.name for one in scenarios), seeds, time.monotonic() - started, ())
+
+
+def _headline(message: str) -> str:
+    """What a published table repeats of a message; the rest tells of one run on one machine."""
+    return message.partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True)
