@@ -111,7 +111,8 @@ def hunt(mutant: str, scenarios: Sequence[Scenario], seeds: int, first_seed: int
             ran = work(Job(replace(scenario, mutant=mutant, place="sim"), first_seed + number))
             if ran.failure is not None:
                 # The harness that gives up on a mutant (it never served) has seen that something is wrong.
-                return Hunt(mutant, scenario.name, number + 1, time.monotonic() - started, ("harness",), _headline(ran.failure))
+                took = time.monotonic() - started
+                return Hunt(mutant, scenario.name, number + 1, took, ("harness",), _headline(ran.failure))
             if ran.violated:
                 took = time.monotonic() - started
                 return Hunt(mutant, scenario.name, number + 1, took, ran.violated, _headline(ran.message))
