@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import secrets
 import signal
 import time
@@ -48,6 +49,9 @@ UNREAD_BYTES_MAX = 1 << 20
 #: Open connections, of clients and nodes together. With the limit on requests it bounds what idle ones make us hold.
 CONNECTIONS_MAX = 4096
 
+#: Files that a node has open beside its connections, with room to spare.
+OTHER_FILES = 64
+
 #: How long a connection may stay open without a word, in s; a client that has one speaks at once.
 INTRODUCTION_S_MAX = 10.0
 
@@ -79,6 +83,17 @@ class Config:
         return Members.of_voters({self.id: own} | {peer: join_address(*at) for peer, at in self.peers.items()})
 
 
+def _open_files_max() -> int:
+    """How many files this process may have open, after asking for as many as it can get."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
 class NodeFailedError(Exception):
     """The node had to stop: it says why."""
 
@@ -100,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         tune(transport)
         if not self._server.make_room():
-            self._refuse(f"{CONNECTIONS_MAX} connections are open, which is the limit")
+            self._refuse(f"{self._server.connections_max} connections are open, which is the limit")
         self._server.connections[self.number] = self
         self._introduction = self._server.call_later(INTRODUCTION_S_MAX, self._expect_introduction)
 
@@ -190,6 +205,7 @@ class Server:
         """Recovers the node from its data folder. Raises StorageError."""
         self.config = config
         self.connections: dict[int, Connection] = {}
+        self.connections_max = min(CONNECTIONS_MAX, _open_files_max() - OTHER_FILES)
         self._clock = clock
         self._storage = storage_type(config.data, config.id)
         self.core = core_type(
@@ -359,7 +375,7 @@ class Server:
     def make_room(self) -> bool:
         """Whether one more connection may be held. At the limit the oldest that has not introduced itself goes, so that
         silent ones lock nobody out."""
-        if len(self.connections) < CONNECTIONS_MAX:
+        if len(self.connections) < self.connections_max:
             return True
         silent = next((one for one in self.connections.values() if not one.introduced), None)
         if silent is None:

@@ -17,7 +17,6 @@ import pytest
 from cluster.node import server, steward
 from cluster.node.client import Reply, connect
 from cluster.node.protocol import Ping
-from cluster.node.server import CONNECTIONS_MAX
 from cluster.node.wire import REQUEST_BYTES_MAX, frame
 from tests.cluster.node.test_core import Script, cluster
 from tests.cluster.node.test_server import LOCKD, RealCluster, free_ports, lockd
@@ -176,18 +175,26 @@ async def test_a_secret_where_none_is_asked_for_is_named(three: RealCluster) -> 
     assert reply == Reply("fail", error="this node asks for no secret; connect without one")
 
 
-async def test_silent_connections_lock_nobody_out(tmp_path: Path) -> None:
-    """The limit is met by letting those go that never said a word; who has spoken stays."""
-    with closing(RealCluster(tmp_path, 1)) as made:
-        holder = await made.serving("n1")
-        silent = [await asyncio.open_connection("127.0.0.1", made.ports["n1"]) for _ in range(CONNECTIONS_MAX + 20)]
-        client = await connect("127.0.0.1", made.ports["n1"], timeout_s=10)
-        assert (await client.acquire("a", 1000)).type == "ok"
-        await holder.ping()
-        async with asyncio.timeout(10):
-            assert await silent[0][0].read() == b"", "the oldest was let go"
-        for _, writer in silent:
-            writer.close()
+def test_silent_connections_lock_nobody_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """At the limit the oldest that never said a word goes; who has spoken stays, and only then is anybody refused."""
+    quiet = QuietServer(tmp_path, None)
+    monkeypatch.setattr(quiet, "connections_max", 3)
+    transports: list[FakeTransport] = []
+
+    def connect_one(*, speaks: bool) -> None:
+        connection, transport = server.Connection(quiet, len(transports) + 1), FakeTransport()
+        transports.append(transport)
+        connection.connection_made(transport)
+        if speaks:
+            connection.data_received(frame(Ping()))
+
+    for speaks in (True, False, False, True, True):
+        connect_one(speaks=speaks)
+    assert [transport.closed for transport in transports] == [False, True, True, False, False]
+    connect_one(speaks=False)
+    assert [transport.closed for transport in transports[:5]] == [False, True, True, False, False]
+    assert b"3 connections are open, which is the limit" in transports[5].written
+    quiet._storage.close()
 
 
 async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
