@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from checker.history import Event
-from fencepost.report import series
+from fencepost.report import clocks, series
 from fencepost.report.calls import Call, Ending, pair
 from fencepost.report.lanes import Lanes, lanes
 from fencepost.report.words import CLAIMS, COVERAGE, VERDICTS
@@ -48,6 +48,7 @@ def render(events: Sequence[Event], results: Mapping[str, Any], about: About) ->
     drawn = lanes(calls, end, about.clock_error, _named(results))
     points = series.points(calls)
     found_faults = series.faults(events)
+    clock_offsets = clocks.offsets(events)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fencepost", "templates"),
         autoescape=True,
@@ -73,7 +74,11 @@ def render(events: Sequence[Event], results: Mapping[str, Any], about: About) ->
         faults=found_faults,
         lanes=drawn,
         points=points,
-        data=_embedded(_plots(events, calls, end, drawn, points, found_faults)),
+        clocks=clock_offsets,
+        data=_embedded(
+            _plots(events, calls, end, drawn, points, found_faults)
+            | {"clocks": [offsets.to_dict() for offsets in clock_offsets]}
+        ),
     )
     return str(page)
 

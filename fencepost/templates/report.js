@@ -180,6 +180,59 @@
     return [`${[fault.shape, fault.kind].filter(Boolean).join(" ")} ${fault.id} (${fault.state})`, `${precise(fault.start)} to ${fault.healed ? precise(fault.end) : "the end: never healed"}`, fault.targets && `targets: ${fault.targets}`, fault.detail, fault.evidence && `${fault.state === "skipped" ? "reason" : "evidence"}: ${fault.evidence}`].filter(Boolean).join("\n");
   }
 
+  // Offsets reach from milliseconds to hours, both ways: the axis is linear around 0 and logarithmic beyond 10 ms, which
+  // is what a reading may be off by on a busy machine.
+  const decadesOf = (ms) => Math.log10(1 + Math.abs(ms) / 10);
+  const clockNodes = [...new Set(data.clocks.map((series) => series.node))];
+  const hiddenNodes = new Set(), hiddenClocks = new Set();
+  const clockLegend = $("clock-legend");
+  const clockColour = (node) => `hsl(${hueOf(clockNodes.indexOf(node))} ${theme.dark ? "70% 66%" : "65% 42%"})`;
+  const DASHES = { lease: [], wall: [5, 4] };
+  const DECADES = Math.max(1, ...data.clocks.map((series) => series.offsets.reduce((most, ms) => Math.max(most, decadesOf(ms)), 0))) * 1.05;
+  const offset = (ms) => (ms > 0 ? "+" : ms < 0 ? "−" : "") + (Math.abs(ms) >= 3.6e6 ? +(Math.abs(ms) / 3.6e6).toFixed(2) + " h" : Math.abs(ms) >= 1000 ? +(Math.abs(ms) / 1000).toFixed(3) + " s" : +Math.abs(ms).toFixed(1) + " ms");
+  const SILENCE = 2.2 * Math.max(1, ...data.clocks.map((series) => series.times.map((time, i) => time - series.times[i - 1]).slice(1).sort((a, b) => a - b)[series.times.length >> 1] || 0));
+  const clockPanel = {
+    canvas: $("clocks"),
+    height: () => 170 + AXIS,
+    y: (ms) => 85 - ((Math.sign(ms) * decadesOf(ms)) / DECADES) * 79,
+    shown: (series) => !hiddenNodes.has(series.node) && !hiddenClocks.has(series.clock),
+    draw() {
+      const height = this.height(), [context, width] = prepare(this.canvas, height);
+      frame(context, width, height);
+      const ticks = [0], every = Math.ceil(DECADES / 4);
+      for (let decade = every; decadesOf(10 ** (decade + 1)) <= DECADES; decade += every) ticks.push(10 ** (decade + 1), -(10 ** (decade + 1)));
+      for (const tick of ticks) {
+        const py = Math.round(this.y(tick)) + 0.5;
+        context.strokeStyle = tick ? theme.grid : theme.line; context.beginPath(); context.moveTo(LEFT, py); context.lineTo(width - RIGHT, py); context.stroke();
+        context.fillStyle = theme.soft; context.textAlign = "right"; context.fillText(offset(tick), LEFT - 8, clamp(py, 7, height - AXIS - 7));
+      }
+      clipped(context, width, height - AXIS, () => {
+        context.lineWidth = 1.6; context.lineJoin = "round";
+        for (const series of data.clocks) {
+          if (!this.shown(series)) continue;
+          const first = Math.max(0, lowerBound(series.times, view.from) - 1), last = Math.min(series.times.length, lowerBound(series.times, view.to) + 1);
+          context.strokeStyle = context.fillStyle = clockColour(series.node); context.setLineDash(DASHES[series.clock]);
+          context.beginPath();
+          // Where a node said nothing for a while there is no line.
+          for (let i = first; i < last; i++) context[i > first && series.times[i] - series.times[i - 1] < SILENCE ? "lineTo" : "moveTo"](x(series.times[i], width), this.y(series.offsets[i]));
+          context.stroke();
+          if (last - first < 200) for (let i = first; i < last; i++) { context.beginPath(); context.arc(x(series.times[i], width), this.y(series.offsets[i]), 1.8, 0, 7); context.fill(); }
+        }
+        context.setLineDash([]); context.lineWidth = 1;
+      });
+    },
+    at(px, py, width) {
+      const time = timeAt(px, width), lines = [];
+      for (const series of data.clocks) {
+        if (!this.shown(series)) continue;
+        const after = lowerBound(series.times, time);
+        const near = [after - 1, after].filter((i) => i >= 0 && i < series.times.length).sort((a, b) => Math.abs(series.times[a] - time) - Math.abs(series.times[b] - time))[0];
+        lines.push(`${series.clock} clock of ${series.node}: ${offset(series.offsets[near])} at ${precise(series.times[near])}`);
+      }
+      return lines.join("\n") || null;
+    },
+  };
+
   const holderPanel = {
     canvas: $("holders"),
     tops() { let top = 4; return lanes.map((lane) => { const from = top; top += this.laneHeight(lane) + 6; return from; }); },
@@ -324,7 +377,7 @@
 
   // Zoom, pan, tooltips -----------------------------------------------------------------------------------------
 
-  const panels = [faultPanel, holderPanel, latencyPanel, ratePanel];
+  const panels = [faultPanel, clockPanel, holderPanel, latencyPanel, ratePanel].filter((panel) => panel.canvas);
   let asked = false;
   function redraw() {
     if (asked) return;
@@ -426,11 +479,12 @@
 
   function legend(host, entries) {
     host.textContent = "";
-    for (const { text, colour, mark, hidden, toggle } of entries) {
+    for (const { text, colour, mark, dash, hidden, toggle } of entries) {
       const entry = document.createElement(toggle ? "button" : "span"), swatch = document.createElement("canvas"), ratio = window.devicePixelRatio || 1;
       swatch.width = 14 * ratio; swatch.height = 10 * ratio; swatch.style.cssText = "width:14px;height:10px"; swatch.setAttribute("aria-hidden", "true");
       const context = swatch.getContext("2d"); context.scale(ratio, ratio); context.fillStyle = colour;
-      if (mark === undefined) { context.roundRect(0, 0, 14, 10, 3); context.fill(); } else { context.translate(2, 0); shape(context, mark, 10); }
+      if (dash) { context.strokeStyle = colour; context.lineWidth = 1.6; context.setLineDash(dash); context.beginPath(); context.moveTo(0, 5); context.lineTo(14, 5); context.stroke(); }
+      else if (mark === undefined) { context.roundRect(0, 0, 14, 10, 3); context.fill(); } else { context.translate(2, 0); shape(context, mark, 10); }
       entry.append(swatch, text);
       if (toggle) { entry.type = "button"; entry.title = "show or hide"; entry.setAttribute("aria-pressed", String(!hidden)); entry.addEventListener("click", () => { toggle(); legends(); redraw(); }); }
       host.append(entry);
@@ -439,6 +493,10 @@
   function legends() {
     const flip = (set, value) => () => { if (!set.delete(value)) set.add(value); };
     legend($("fault-legend"), faultKinds.map((kind) => ({ text: kind, colour: kindColour(kind, 0.6) })));
+    if (clockLegend) legend(clockLegend, [
+      ...clockNodes.map((node) => ({ text: node, colour: clockColour(node), hidden: hiddenNodes.has(node), toggle: flip(hiddenNodes, node) })),
+      ...Object.keys(DASHES).filter((clock) => data.clocks.some((series) => series.clock === clock)).map((clock) => ({ text: `${clock} clock`, colour: theme.soft, dash: DASHES[clock], hidden: hiddenClocks.has(clock), toggle: flip(hiddenClocks, clock) })),
+    ]);
     legend($("latency-legend"), [
       ...ENDINGS.map((ending, i) => ({ text: ending, colour: theme[ending], hidden: hiddenEndings.has(i), toggle: flip(hiddenEndings, i) })),
       ...names.f.map((f, i) => ({ text: f, colour: theme.soft, mark: i, hidden: hiddenOps.has(i), toggle: flip(hiddenOps, i) })),

@@ -11,6 +11,7 @@ import checker
 from checker.history import Event
 from fencepost.report import About, render
 from fencepost.report.calls import pair
+from fencepost.report.clocks import SAMPLES_MAX, offsets
 from fencepost.report.lanes import GRANTS_MAX, LANES_MAX, lanes
 from fencepost.report.series import POINTS_MAX, faults, points, rates
 from tests.fencepost.synthetic import FAULTS, MS, Script, chaos
@@ -84,6 +85,7 @@ def test_nothing_that_a_user_wrote_becomes_markup(field: str) -> None:
     script.nemesis(1, "leader", node=given["leader"], term=1)
     script.nemesis(2, given["kind"], fault="f1", action="inject", targets=[given["node"]])
     script.nemesis(3, given["kind"], fault="f1", action="injected", evidence=given["evidence"])
+    script.nemesis(4, "clocks", lease_ms={given["node"]: 1.5})
     for token, at in ((2, 10.0), (1, 20.0)):
         script.at(at, token, "invoke", "acquire", {"lease_ms": 9000}, key=given["key"], node=given["node"])
         script.at(at + 1, token, "ok", "acquire", {"token": token}, key=given["key"], node=given["node"])
@@ -202,3 +204,44 @@ def test_a_fault_that_was_skipped_or_never_healed_is_told_apart() -> None:
     skipped, lasting = faults(script.events())
     assert (skipped.state, skipped.evidence) == ("skipped", "no leader is known")
     assert (lasting.state, lasting.evidence, lasting.healed) == ("took effect", "state T", None)
+
+
+def test_clocks_are_drawn_as_they_were_sampled() -> None:
+    script = Script()
+    script.nemesis(1_000, "clocks", lease_ms={"n1": 0.0, "n2": 0.5}, wall_ms={"n1": 0.0})
+    script.nemesis(2_000, "clocks", lease_ms={"n1": 500.0}, wall_ms={"n1": -3_600_000.0})
+    script.nemesis(3_000, "clocks", wall_ms={"n1": 1})
+    page = page_of(script.events())
+    assert Page(page).data["clocks"] == [
+        {"node": "n1", "clock": "lease", "times": [1000.0, 2000.0], "offsets": [0.0, 500.0]},
+        {"node": "n1", "clock": "wall", "times": [1000.0, 2000.0, 3000.0], "offsets": [0.0, -3_600_000.0, 1.0]},
+        {"node": "n2", "clock": "lease", "times": [1000.0], "offsets": [0.5]},
+    ]
+    assert '<canvas id="clocks"' in page
+    assert "wall clock of n1 from -3600000.0 to +1.0 ms" in page
+
+
+def test_without_samples_there_is_no_plot_of_clocks() -> None:
+    page = page_of(chaos(operations=50))
+    assert Page(page).data["clocks"] == []
+    assert '<canvas id="clocks"' not in page
+    assert 'id="clock-legend"' not in page
+
+
+@pytest.mark.parametrize(
+    "value", [None, {}, {"lease_ms": 3}, {"lease_ms": {"n1": "late"}}, {"wall_ms": {"n1": True, "n2": 1e300}}]
+)
+def test_what_is_no_sample_of_a_clock_is_left_out(value: Any) -> None:
+    assert offsets([Event(0, 1, "nemesis", "info", "clocks", value=value)]) == []
+
+
+def test_thinned_samples_of_clocks_keep_every_excursion() -> None:
+    script = Script()
+    for second in range(SAMPLES_MAX * 3):
+        script.nemesis(second * 1_000, "clocks", lease_ms={"n1": {777: 900.0, 5_000: -40.0}.get(second, 0.0)})
+    (found,) = offsets(script.events())
+    assert (found.drawn <= SAMPLES_MAX, found.total) == (True, SAMPLES_MAX * 3)
+    assert found.times_ms == sorted(found.times_ms)
+    assert found.offsets_ms[found.times_ms.index(777_000.0)] == max(found.offsets_ms) == 900.0
+    assert found.offsets_ms[found.times_ms.index(5_000_000.0)] == min(found.offsets_ms) == -40.0
+    assert "samples are drawn" in page_of(script.events())
