@@ -363,7 +363,9 @@ async def _ended(entry: _Node, budget_s: float) -> bool:
     if entry.process is None:
         return True
     try:
-        await asyncio.wait_for(entry.process.wait(), budget_s)
+        # Not `wait_for`, which forgets that it was cancelled if the process ends in the same moment.
+        async with asyncio.timeout(budget_s):
+            await entry.process.wait()
     except TimeoutError:
         return False
     return True

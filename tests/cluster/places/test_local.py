@@ -10,11 +10,12 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
 
-from cluster.places import node_names
+from cluster.places import local, node_names
 from cluster.places.base import Link, PlaceError, ProcessState
 from cluster.places.local import LocalPlace
 from cluster.systems.base import Address, Launch, NodeView
@@ -206,6 +207,38 @@ async def test_without_its_reaper_a_place_starts_no_node(place: LocalPlace) -> N
     reaper.wait()
     with pytest.raises(PlaceError, match="could outlive the harness"):
         await place.start_node("n1")
+
+
+class Ending:
+    """A process that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.end = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> int:
+        code: int = await self.end
+        return code
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_who_is_cancelled_while_a_process_ends_stays_cancelled(tmp_path: Path, steps: int) -> None:
+    """A crash loop that is cancelled just when its node has died must not start it again."""
+    place = LocalPlace(Standin(), ("n1",), tmp_path)
+    await place._lay_out()
+    try:
+        process = Ending()
+        place._nodes["n1"].process = cast(asyncio.subprocess.Process, process)
+        ending = asyncio.create_task(local._ended(place._nodes["n1"], 5))
+        await asyncio.sleep(0.01)
+        process.end.set_result(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        asked = ending.cancel()
+        await asyncio.wait({ending})
+        assert ending.cancelled() is asked
+    finally:
+        place._nodes["n1"].process = None
+        await place.close()
 
 
 async def test_a_cluster_beyond_the_limit_of_open_files_is_refused(tmp_path: Path) -> None:
