@@ -67,11 +67,6 @@ class FaultyFiles(Files):
         if order.mode is DiskMode.VOLATILE:
             self._hit(order)
 
-    def truncate(self, file: int, size: int) -> None:
-        self._obey(DiskMode.STALL)
-        self._flush(file)
-        super().truncate(file, size)
-
     def close(self, file: int) -> None:
         self._flush(file)
         super().close(file)

@@ -22,9 +22,6 @@ class Files:
             written = os.pwrite(file, data, offset)
             data, offset = data[written:], offset + written
 
-    def truncate(self, file: int, size: int) -> None:
-        os.ftruncate(file, size)
-
     def sync(self, file: int) -> None:
         """Return when the file's data, and what is needed to find it again, is on disk."""
         os.fdatasync(file)

@@ -7,9 +7,11 @@ behind the last record is zero-filled ahead of time: overwriting allocated block
 own bookkeeping. A length of zero therefore ends the log.
 
 After a crash the last records may be torn. Nothing that rests on them was sent (they were never fsynced), so they are
-cut: the file is truncated behind the last whole record. A broken record further up is another matter: it was on disk
-once, and others count on it. So each write begins with a mark, which says that all before it was fsynced; a mark behind
-a broken record means that the disk has lost something, and the node refuses to start.
+cut: zeros take their place. A broken record further up is another matter: it was on disk once, and others count on it.
+So each write begins with a mark, which says that all before it was fsynced; a mark behind a broken record means that
+the disk has lost something, and the node refuses to start. It does so too when the file doesn't end with zeros: the
+space for a write is there, and fsynced, before the write begins, so no crash leaves such a file; somebody cut it short.
+What can't be told from a crash is damage to the last write alone.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ ALLOCATE_BYTES = 1 << 20
 FORMAT = 1
 
 _HEADER = struct.Struct("<II")
+
+#: At every moment the file has so many zeros at its end, at least.
+ZEROS_BEHIND = _HEADER.size
 
 
 class Identity(Message, frozen=True):
@@ -86,10 +91,11 @@ def unpack(data: bytes) -> Iterator[tuple[Record, int]]:
 def log_anew(node: str, hard_state: HardState, compaction: Compaction) -> list[Record]:
     """The records of a log that begins with a snapshot."""
     base = Base(compaction.base_index, compaction.base_term)
-    return [Identity(FORMAT, node), hard_state, compaction.snapshot, base, *compaction.entries]
+    # Nobody reads it before all of it is on disk, so it ends with a mark.
+    return [Identity(FORMAT, node), hard_state, compaction.snapshot, base, *compaction.entries, Mark()]
 
 
-_MARK = pack(Mark())
+MARK = pack(Mark())
 
 
 @dataclass(slots=True)
@@ -136,8 +142,24 @@ class Contents:
                 del self.entries[at - 1 :]
                 self.entries.append(record)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever written behind the node's name."""
+        return self.hard_state == HardState(0, None) and self.snapshot is None and not self.entries
+
     def persistent(self) -> Persistent:
         return Persistent(self.hard_state, self.snapshot, self.base.index, self.base.term, self.entries)
+
+
+def recover(data: bytes, path: Path) -> tuple[Contents, int]:
+    """As `Contents.read`, and what a crash can't have done to the file is damage. Raises StorageError."""
+    contents, end = Contents.read(data, path)
+    remedy = "wipe this node, remove it from its cluster and add it again"
+    if contents.node is not None and data.find(MARK, end) >= 0:
+        raise StorageError(f"{path} is damaged at byte {end}, before records that were on disk already; {remedy}")
+    if not contents.empty and data[-ZEROS_BEHIND:] != bytes(ZEROS_BEHIND):
+        raise StorageError(f"{path} is damaged: it was cut short, to {len(data)} bytes; {remedy}")
+    return contents, end
 
 
 def _lock(folder: Path) -> int:
@@ -179,23 +201,16 @@ class Storage:
 
     def _recover(self) -> None:
         data = self._files.read(self._file)
-        contents, self._end = Contents.read(data, self._path)
+        contents, self._end = recover(data, self._path)
         self._check_owner(contents, data)
-        if contents.node is not None and data.find(_MARK, self._end) >= 0:
-            raise StorageError(
-                f"{self._path} is damaged at byte {self._end}, before records that were on disk already; wipe this "
-                "node, remove it from its cluster and add it again"
-            )
         self.found = contents.persistent()
         self._hard_state = contents.hard_state
         self.torn_bytes = len(data[self._end :].rstrip(b"\0"))
         self._end = self.goes_on_at(data, self._end)
-        self._files.truncate(self._file, self._end)
-        self._allocated = self._end
+        self._allocate(max(ALLOCATE_BYTES, len(data) - self._end))
         if self._end == 0:
             self._append(pack(Identity(FORMAT, self._node)))
-        self._allocate(ALLOCATE_BYTES)
-        self._files.sync(self._file)
+            self._files.sync(self._file)
         self._files.sync_folder(self._folder)
 
     @staticmethod
@@ -215,7 +230,7 @@ class Storage:
                 records.clear()
             records.extend(map(pack, batch.entries))
         if records:
-            self._append(b"".join((_MARK, *records)))
+            self._append(b"".join((MARK, *records)))
             self._files.sync(self._file)
 
     @property
@@ -247,11 +262,13 @@ class Storage:
         self._files.sync_folder(self._folder)
 
     def _append(self, data: bytes) -> None:
-        if self._end + len(data) > self._allocated:
+        if self._end + len(data) + ZEROS_BEHIND > self._allocated:
             self._allocate(len(data) + ALLOCATE_BYTES)
         self._files.write(self._file, data, self._end)
         self._end += len(data)
 
     def _allocate(self, size: int) -> None:
+        """Have zeros behind the last record, on disk."""
         self._files.write(self._file, bytes(size), self._end)
+        self._files.sync(self._file)
         self._allocated = self._end + size

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from cluster.node.messages import Batch, HardState
 from cluster.node.raft import Persistent
-from cluster.node.storage import FORMAT, Contents, Identity, Storage, log_anew, pack
+from cluster.node.storage import FORMAT, MARK, ZEROS_BEHIND, Identity, Storage, log_anew, pack, recover
+
+LOG = "log"
 
 #: Bytes of noise or zeros behind a torn write, at most.
 TAIL_MAX = 64
@@ -34,12 +36,13 @@ class SimDisk:
         self._image = bytearray()
         self._unsynced: list[_Write] = []
         self._hard_state = HardState(0, None)
+        self._cut_short = False
         self.torn_bytes = 0
 
     def recover(self) -> Persistent:
         """What a node that starts finds. Raises StorageError."""
-        data = bytes(self._image)
-        contents, end = Contents.read(data, Path(self._node) / "log")
+        data = self.read()
+        contents, end = recover(data, Path(self._node) / LOG)
         self.torn_bytes = len(data[end:].rstrip(b"\0"))
         del self._image[self._storage_type.goes_on_at(data, end) :]
         if not self._image:
@@ -60,7 +63,7 @@ class SimDisk:
                 records.clear()
             records.extend(map(pack, batch.entries))
         if records:
-            self._unsynced.append(_Write(b"".join(records), False))
+            self._unsynced.append(_Write(b"".join((MARK, *records)), False))
 
     def sync(self) -> None:
         for write in self._unsynced:
@@ -70,6 +73,16 @@ class SimDisk:
     @property
     def unsynced_bytes(self) -> int:
         return sum(len(write.data) for write in self._unsynced)
+
+    def read(self) -> bytes:
+        """The log as a file: of the zeros behind it, the fewest that there are."""
+        return bytes(self._image) + bytes(0 if self._cut_short else ZEROS_BEHIND)
+
+    def replace(self, data: bytes) -> None:
+        """Have other bytes in the log's place, whatever these may be."""
+        self._cut_short = data != b"" and not data.endswith(bytes(ZEROS_BEHIND))
+        self._image = bytearray(data if self._cut_short else data[:-ZEROS_BEHIND])
+        self._unsynced.clear()
 
     def crash(self, *, keep_nothing: bool = False) -> None:
         """What was not synced is there, torn, or missing, and after a torn or missing write comes no other."""

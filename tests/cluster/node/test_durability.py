@@ -73,10 +73,6 @@ class SimulatedFiles(Files):
         self._step()
         self._open[file].pending[-1] = overwrite(data, offset)
 
-    def truncate(self, file: int, size: int) -> None:
-        self._step()
-        self._open[file].pending.append(lambda old: old[:size].ljust(size, b"\0"))
-
     def sync(self, file: int) -> None:
         self._step()
         inode = self._open[file]

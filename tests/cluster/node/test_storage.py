@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.node.commands import Grant
-from cluster.node.messages import Batch, HardState
+from cluster.node.members import Members
+from cluster.node.messages import Batch, Compaction, HardState, Snapshot
 from cluster.node.raftlog import Entry
-from cluster.node.storage import ALLOCATE_BYTES, Storage, StorageError
+from cluster.node.storage import ALLOCATE_BYTES, MARK, ZEROS_BEHIND, Storage, StorageError
 
 
 def entry(index: int, term: int = 1) -> Entry:
@@ -69,7 +70,7 @@ def test_whatever_the_tail_holds_only_whole_records_count(
     log = folder / "log"
     whole = log.read_bytes().rstrip(b"\0")
     cut = data.draw(st.integers(40, len(whole)))
-    log.write_bytes(whole[:cut] + data.draw(st.binary(max_size=64)))
+    log.write_bytes(whole[:cut] + data.draw(st.binary(max_size=64)) + bytes(ZEROS_BEHIND))
     state, entries = reopen(folder)
     assert entries == [entry(i) for i in range(1, len(entries) + 1)]
     assert state in (HardState(2, "n3"), HardState(0, None))
@@ -87,6 +88,28 @@ def test_damage_before_what_was_synced_later_stops_the_node(tmp_path: Path, flip
     with pytest.raises(StorageError, match=r"is damaged at byte|can't read"):
         reopen(tmp_path)
     assert (tmp_path / "log").read_bytes() == damaged, "it is left as it is"
+
+
+@pytest.mark.parametrize("records", [1, ALLOCATE_BYTES // 400])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.99, 1.0])
+def test_a_file_that_was_cut_short_stops_the_node(tmp_path: Path, records: int, kept: float) -> None:
+    """Also where it ends with a whole record, so that the rest looks like a log."""
+    fill(tmp_path, *(Batch(HardState(i, None), (Entry(i, 1, Grant("k" * 400, 1000)),)) for i in range(1, records + 1)))
+    used = len((tmp_path / "log").read_bytes().rstrip(b"\0"))
+    os.truncate(tmp_path / "log", int(used * kept))
+    with pytest.raises(StorageError, match="was cut short"):
+        reopen(tmp_path)
+
+
+@pytest.mark.parametrize("at", [30, 60, -10])
+def test_damage_to_a_log_that_was_just_begun_anew_stops_the_node(tmp_path: Path, at: int) -> None:
+    snapshot = Snapshot(2, 1, Members.of_voters({"n1": ""}), b"state" * 20)
+    fill(tmp_path, Batch(HardState(1, None), (entry(1), entry(2))), Batch(None, (), Compaction(snapshot, 2, 1, ())))
+    damaged = bytearray((tmp_path / "log").read_bytes())
+    damaged[at if at > 0 else len(damaged.rstrip(b"\0")) - len(MARK) + at] ^= 1
+    (tmp_path / "log").write_bytes(damaged)
+    with pytest.raises(StorageError, match="is damaged at byte"):
+        reopen(tmp_path)
 
 
 def test_two_nodes_cannot_share_a_folder(tmp_path: Path) -> None:
