@@ -4,7 +4,8 @@ Rules.
 
 1. A cut from A to B is made at B, against packets that come from A. To A it looks as if the network lost them; a rule
    at A would make A's own kernel complain to the process that sends.
-2. All rules live in a table (nft) or chains (iptables) of their own. What is blocked is replaced as a whole, in one
+2. All rules live in a table (nft) or chains (iptables) of the run's own, which bear its name where a machine may have
+   those of several. What is blocked is replaced as a whole, in one
    transaction of the kernel; nothing else of the host's rules is read or changed.
 3. Both directions cut: every packet is dropped. One direction, from A to B: TCP connections that B has to A go on
    towards A, so what must come back for that passes (acknowledgements without data, and answers to B's own SYN), while
@@ -27,11 +28,17 @@ from typing import NamedTuple, Protocol
 #: Where probes come from: above the ports that Linux gives to outgoing connections (32768-60999).
 PROBE_PORTS = range(61_000, 62_000)
 
+#: Where nodes listen.
+NODE_PORT = 7420
+
+#: What the table or the chains are called.
+TABLE = "fencepost"
+
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Whose packets (addresses) don't arrive: `lost`, none at all; `mute`, none that begin or say something. To those
-    of `away` none go out either: for clients, at whose side nothing can be filtered."""
+    """Whose packets (addresses) don't arrive: `lost`, none at all; `mute`, none that begin or say something. `away` are
+    clients, at whose side nothing can be filtered: between them and the node's port nothing passes either way."""
 
     lost: frozenset[str] = field(default_factory=frozenset)
     mute: frozenset[str] = field(default_factory=frozenset)
@@ -65,19 +72,24 @@ class Filter(Protocol):
 
 
 class Nft:
-    """Needs Linux 5.16 and nft 1.0.2 to see whether a TCP packet carries data."""
+    """Needs Linux 5.16 and nft 1.0.2 to see whether a TCP packet carries data. `run` names the table, `node_port` is
+    where the node listens."""
 
     name = "nft"
     keeps_time = True
 
+    def __init__(self, run: str = "", node_port: int = NODE_PORT) -> None:
+        self._table = f"{TABLE}_{run}" if run else TABLE
+        self._node_port = node_port
+
     def install(self) -> Sequence[Step]:
-        return [Step(("nft", "-f", "-"), _NFT_EMPTY + _NFT_TABLE)]
+        return [Step(("nft", "-f", "-"), self._empty() + _nft_table(self._table, self._node_port))]
 
     def replace(self, blocked: Blocked, seconds: float) -> Sequence[Step]:
         lines = []
         for kind, addresses in (("lost", blocked.lost), ("mute", blocked.mute), ("away", blocked.away)):
             for family, members in zip(("4", "6"), _by_family(addresses), strict=True):
-                name = f"inet fencepost {kind}{family}"
+                name = f"inet {self._table} {kind}{family}"
                 lines.append(f"flush set {name}")
                 if members:
                     elements = ", ".join(f"{address} timeout {round(seconds * 1000)}ms" for address in members)
@@ -85,15 +97,17 @@ class Nft:
         return [Step(("nft", "-f", "-"), "\n".join(lines) + "\n")]
 
     def remove(self) -> Sequence[Step]:
-        return [Step(("nft", "-f", "-"), _NFT_EMPTY)]
+        return [Step(("nft", "-f", "-"), self._empty())]
+
+    def _empty(self) -> str:
+        """Deleting a table that isn't there is an error, adding one that is there isn't."""
+        return f"table inet {self._table}\ndelete table inet {self._table}\n"
 
 
-#: Deleting a table that isn't there is an error, adding one that is there isn't.
-_NFT_EMPTY = "table inet fencepost\ndelete table inet fencepost\n"
-
-# @ih is what follows the TCP header; where nothing does, the comparison can't be made, and the rule doesn't match.
-_NFT_TABLE = f"""\
-table inet fencepost {{
+def _nft_table(name: str, node_port: int) -> str:
+    # @ih is what follows the TCP header; where nothing does, the comparison can't be made, and the rule doesn't match.
+    return f"""\
+table inet {name} {{
   set lost4 {{ type ipv4_addr; flags timeout; }}
   set lost6 {{ type ipv6_addr; flags timeout; }}
   set mute4 {{ type ipv4_addr; flags timeout; }}
@@ -113,30 +127,34 @@ table inet fencepost {{
     ip6 saddr @lost6 drop
     ip saddr @mute4 jump mute
     ip6 saddr @mute6 jump mute
+    ip saddr @away4 tcp dport {node_port} drop
+    ip6 saddr @away6 tcp dport {node_port} drop
   }}
   chain output {{
     type filter hook output priority -300; policy accept;
-    ip daddr @away4 drop
-    ip6 daddr @away6 drop
+    ip daddr @away4 tcp sport {node_port} drop
+    ip6 daddr @away6 tcp sport {node_port} drop
   }}
 }}
 """
 
 
 class Iptables:
-    """For hosts without a working nft. `legacy` asks for the variant that needs nothing of nftables in the kernel."""
+    """For hosts without a working nft. `legacy` asks for the variant that needs nothing of nftables in the kernel.
+    `run` names the chains, `node_port` is where the node listens."""
 
     keeps_time = False
 
-    def __init__(self, *, legacy: bool = False) -> None:
+    def __init__(self, run: str = "", node_port: int = NODE_PORT, *, legacy: bool = False) -> None:
         self.name = "iptables-legacy" if legacy else "iptables"
         self._suffix = "-legacy" if legacy else ""
+        self._chains = _Chains(f"{TABLE}-{run}".upper() if run else TABLE.upper(), node_port)
 
     def install(self) -> Sequence[Step]:
         steps = list(self.replace(Blocked(), 0))
         for tool, optional in self._tools():
             # Twice the same jump would do no harm to packets, but removing it once would not be enough.
-            for hook, chain in _IPTABLES_HOOKS:
+            for hook, chain in self._chains.hooks:
                 steps.append(Step((tool, "-w", "-D", hook, "-j", chain), optional=True))
                 steps.append(Step((tool, "-w", "-I", hook, "1", "-j", chain), optional=optional))
         return steps
@@ -146,7 +164,7 @@ class Iptables:
         return [
             Step(
                 (f"{tool}-restore", "-w", "--noflush"),
-                _chains(payload, lost[family], mute[family], away[family]),
+                self._chains.filled(payload, lost[family], mute[family], away[family]),
                 optional,
             )
             for family, ((tool, optional), payload) in enumerate(zip(self._tools(), _U32_PAYLOAD, strict=True))
@@ -157,8 +175,8 @@ class Iptables:
             Step((tool, "-w", *arguments), optional=True)
             for tool, _ in self._tools()
             for arguments in (
-                *(("-D", hook, "-j", chain) for hook, chain in _IPTABLES_HOOKS),
-                *((action, chain) for action in ("-F", "-X") for chain in _IPTABLES_CHAINS),
+                *(("-D", hook, "-j", chain) for hook, chain in self._chains.hooks),
+                *((action, chain) for action in ("-F", "-X") for chain in self._chains.names),
             )
         ]
 
@@ -167,30 +185,34 @@ class Iptables:
         return (f"iptables{self._suffix}", False), (f"ip6tables{self._suffix}", True)
 
 
-_IPTABLES_HOOKS = (("INPUT", "FENCEPOST"), ("OUTPUT", "FENCEPOST-AWAY"))
-_IPTABLES_CHAINS = ("FENCEPOST", "FENCEPOST-AWAY", "FENCEPOST-MUTE")
-
 #: There are four bytes behind the TCP header, whose length and whose IP header's length are read first.
 _U32_PAYLOAD = ("0>>22&0x3C@12>>26&0x3C@0>>24=0:255", "52>>26&0x3C@40>>24=0:255")
 
 
-def _chains(payload: str, lost: Sequence[str], mute: Sequence[str], away: Sequence[str]) -> str:
-    """Naming a chain empties it; iptables-restore applies all or nothing."""
-    lines = [
-        "*filter",
-        *(f":{chain} - [0:0]" for chain in _IPTABLES_CHAINS),
-        "-A FENCEPOST-MUTE ! -p tcp -j DROP",
-        "-A FENCEPOST-MUTE -p tcp --tcp-flags SYN,ACK SYN -j DROP",
-        "-A FENCEPOST-MUTE -p tcp --tcp-flags FIN FIN -j DROP",
-        "-A FENCEPOST-MUTE -p tcp --tcp-flags RST RST -j DROP",
-        f'-A FENCEPOST-MUTE -p tcp -m u32 --u32 "{payload}" -j DROP',
-        f"-A FENCEPOST -p tcp --dport {PROBE_PORTS[0]}:{PROBE_PORTS[-1]} -j RETURN",
-        *(f"-A FENCEPOST -s {address} -j DROP" for address in lost),
-        *(f"-A FENCEPOST -s {address} -j FENCEPOST-MUTE" for address in mute),
-        *(f"-A FENCEPOST-AWAY -d {address} -j DROP" for address in away),
-        "COMMIT",
-    ]
-    return "\n".join(lines) + "\n"
+class _Chains:
+    def __init__(self, name: str, node_port: int) -> None:
+        self._node_port = node_port
+        self.names = self._input, self._away, self._mute = name, f"{name}-AWAY", f"{name}-MUTE"
+        self.hooks = (("INPUT", self._input), ("OUTPUT", self._away))
+
+    def filled(self, payload: str, lost: Sequence[str], mute: Sequence[str], away: Sequence[str]) -> str:
+        """Naming a chain empties it; iptables-restore applies all or nothing."""
+        lines = [
+            "*filter",
+            *(f":{chain} - [0:0]" for chain in self.names),
+            f"-A {self._mute} ! -p tcp -j DROP",
+            f"-A {self._mute} -p tcp --tcp-flags SYN,ACK SYN -j DROP",
+            f"-A {self._mute} -p tcp --tcp-flags FIN FIN -j DROP",
+            f"-A {self._mute} -p tcp --tcp-flags RST RST -j DROP",
+            f'-A {self._mute} -p tcp -m u32 --u32 "{payload}" -j DROP',
+            f"-A {self._input} -p tcp --dport {PROBE_PORTS[0]}:{PROBE_PORTS[-1]} -j RETURN",
+            *(f"-A {self._input} -s {address} -j DROP" for address in lost),
+            *(f"-A {self._input} -s {address} -j {self._mute}" for address in mute),
+            *(f"-A {self._input} -s {address} -p tcp --dport {self._node_port} -j DROP" for address in away),
+            *(f"-A {self._away} -d {address} -p tcp --sport {self._node_port} -j DROP" for address in away),
+            "COMMIT",
+        ]
+        return "\n".join(lines) + "\n"
 
 
 def _by_family(addresses: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -198,5 +220,9 @@ def _by_family(addresses: Iterable[str]) -> tuple[list[str], list[str]]:
     return [one for one in listed if ":" not in one], [one for one in listed if ":" in one]
 
 
-#: In the order in which they are tried.
-FILTERS: tuple[Filter, ...] = (Nft(), Iptables(), Iptables(legacy=True))
+def filters(run: str = "", node_port: int = NODE_PORT) -> tuple[Filter, ...]:
+    """In the order in which they are tried."""
+    return Nft(run, node_port), Iptables(run, node_port), Iptables(run, node_port, legacy=True)
+
+
+FILTERS = filters()
