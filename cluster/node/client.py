@@ -113,17 +113,17 @@ class Client(asyncio.Protocol):
         """Who holds `key`. Linearizable, unless `local`: then it is what this node knows, which may be old."""
         return await self._call(Inspect(self._new_id(), key, local, forward))
 
-    async def add_member(self, node: str, address: str) -> Reply:
-        """Add a server, found at `address` ("HOST:PORT"); ok when it votes."""
-        return await self._call(AddMember(self._new_id(), Member(node, address, False)))
+    async def add_member(self, node: str, address: str, *, forward: bool = True) -> Reply:
+        """Add a server, found at `address` ("HOST:PORT"); ok when it votes, and that is committed."""
+        return await self._call(AddMember(self._new_id(), Member(node, address, False), forward))
 
-    async def remove_member(self, node: str) -> Reply:
+    async def remove_member(self, node: str, *, forward: bool = True) -> Reply:
         """Remove a server; ok when that is committed."""
-        return await self._call(RemoveMember(self._new_id(), node))
+        return await self._call(RemoveMember(self._new_id(), node, forward))
 
-    async def move_leadership(self, node: str) -> Reply:
+    async def move_leadership(self, node: str, *, forward: bool = True) -> Reply:
         """Hand leadership to `node`; ok when it was asked to take over."""
-        return await self._call(MoveLeadership(self._new_id(), node))
+        return await self._call(MoveLeadership(self._new_id(), node, forward))
 
     async def status(self) -> dict[str, Any]:
         """What the node knows of itself (see `Core.status`). Raises ConnectionError, TimeoutError."""

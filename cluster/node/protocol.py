@@ -67,24 +67,27 @@ class Cancel(Message, frozen=True):
 
 
 class AddMember(Message, frozen=True):
-    """Add a server, or give one another address; done when it votes."""
+    """Add a server, or give one another address; done when it votes. `forward`: as of an acquire."""
 
     id: int
     member: Member
+    forward: bool = True
 
 
 class RemoveMember(Message, frozen=True):
-    """Remove a server, which may be the leader itself; done when that is committed."""
+    """Remove a server, which may be the leader itself; done when that is committed. `forward`: as of an acquire."""
 
     id: int
     node: str
+    forward: bool = True
 
 
 class MoveLeadership(Message, frozen=True):
-    """Hand leadership to `node`; done when it was asked to take over."""
+    """Hand leadership to `node`; done when it was asked to take over. `forward`: as of an acquire."""
 
     id: int
     node: str
+    forward: bool = True
 
 
 LockRequest = Acquire | ReleaseToken | Inspect | Ack | Cancel | AddMember | RemoveMember | MoveLeadership

@@ -180,9 +180,14 @@ class Raft:
         self._append(entry)
         return entry
 
+    @property
+    def changing(self) -> bool:
+        """While the configuration that holds is not known to be committed."""
+        return self._configurations.newest.index > self.commit
+
     def propose_members(self, members: Members) -> Entry | None:
         """Begin a change of membership; None while another one, or this leader's first entry, isn't committed."""
-        if self.commit < self.term_start or self._configurations.newest.index > self.commit:
+        if self.commit < self.term_start or self.changing:
             return None
         entry = self.propose(Configure(members))
         self._follow_members()
@@ -527,7 +532,7 @@ class Raft:
 
     def _removed(self) -> bool:
         """A leader may remove itself, and leads until that is committed (4.2.2)."""
-        return self.id not in self.members and self._configurations.newest.index <= self.commit
+        return self.id not in self.members and not self.changing
 
     def _promote_learners(self) -> None:
         for member in self.members.all:

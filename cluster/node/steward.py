@@ -201,7 +201,7 @@ class Steward:
                 )
             case AddMember(member=member):
                 self._change(caller, member.id, self.raft.members.with_learner(member), gone=False)
-            case RemoveMember(node=node) if node not in self.raft.members:
+            case RemoveMember(node=node) if node not in self.raft.members and not self.raft.changing:
                 self._answer(caller, Refused(caller.id, f"bad-request: {node} is no member of this cluster"))
             case RemoveMember(node=node):
                 self._change(caller, node, self.raft.members.without(node), gone=True)
@@ -324,12 +324,13 @@ class Steward:
             self._answer(caller, Confirmed(caller.id))
 
     def _change(self, caller: Caller, node: str, members: Members, *, gone: bool) -> None:
+        """What the log has already is not proposed again, and not called done before it is committed."""
         change = MemberChange(caller, node, gone)
-        if members == self.raft.members:
+        if change.fulfilled(self.raft.members) and members == self.raft.members and not self.raft.changing:
             self._answer(caller, Done(caller.id))
         elif not members.voters:
             self._answer(caller, Refused(caller.id, "bad-request: the last voter can't be removed"))
-        elif self.raft.propose_members(members) is None:
+        elif members != self.raft.members and self.raft.propose_members(members) is None:
             self._answer(caller, Refused(caller.id, "busy: another change of members is not committed yet"))
         else:
             self._changes.append(change)

@@ -15,9 +15,12 @@ VOTERS = Members.of_voters({"n1": "", "n2": "", "n3": ""})
 
 
 class Admin(Script):
-    def ask(self, request: AddMember | RemoveMember | MoveLeadership) -> tuple[str, int | None]:
+    def begin(self, request: AddMember | RemoveMember | MoveLeadership) -> None:
         self.client._open[request.id] = ("admin", "", self._then)
         self.client._transmit(request)
+
+    def ask(self, request: AddMember | RemoveMember | MoveLeadership) -> tuple[str, int | None]:
+        self.begin(request)
         return self.wait()
 
     def add(self, node: str) -> tuple[str, int | None]:
@@ -87,6 +90,36 @@ def test_a_leader_can_remove_itself() -> None:
     term = net.await_leader().core.raft.term  # type: ignore[union-attr]
     net.run_for(5000)
     assert net.await_leader().core.raft.term == term, "the one that is gone disturbs nobody"  # type: ignore[union-attr]
+
+
+def test_a_removal_that_is_asked_for_again_is_done_only_when_it_is_committed() -> None:
+    """Whoever is told so may wipe that node, which is safe only then."""
+    net = cluster()
+    leader = net.await_leader()
+    gone, other = followers(net)
+    net.cuts |= {(leader.id, other), (other, leader.id), (leader.id, gone), (gone, leader.id)}
+    first, again = Admin(net, 0, leader.id), Admin(net, 1, leader.id)
+    for admin in (first, again):
+        admin.begin(RemoveMember(next(admin.client._ids), gone))
+    net.run_for(200)
+    assert first.answer is again.answer is None, "nothing is committed without the other one"
+    net.cuts.clear()
+    assert first.wait() == again.wait() == ("ok", None)
+
+
+def test_a_node_that_is_added_twice_votes_when_that_is_said() -> None:
+    net = cluster()
+    leader = net.await_leader().id
+    join(net, "n4")
+    net.cuts |= {(node, "n4") for node in net.nodes}
+    first, again = Admin(net, 0, leader), Admin(net, 1, leader)
+    for admin in (first, again):
+        admin.begin(AddMember(next(admin.client._ids), Member("n4", "", False)))
+        net.run_for(300)
+    assert first.answer is again.answer is None, "nothing reaches it yet, so it can't vote"
+    net.cuts.clear()
+    assert first.wait() == again.wait() == ("ok", None)
+    assert "n4" in members(net)
 
 
 def test_the_last_voter_stays() -> None:
