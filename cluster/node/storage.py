@@ -71,6 +71,10 @@ class StorageError(Exception):
     """The data folder can't be used: it says which, why, and what would do."""
 
 
+class DamageError(StorageError):
+    """The disk has not kept what was on it."""
+
+
 def pack(record: Record) -> bytes:
     body = _encode(record)
     return _HEADER.pack(len(body), zlib.crc32(body)) + body
@@ -152,13 +156,13 @@ class Contents:
 
 
 def recover(data: bytes, path: Path) -> tuple[Contents, int]:
-    """As `Contents.read`, and what a crash can't have done to the file is damage. Raises StorageError."""
+    """As `Contents.read`, and what a crash can't have done to the file is damage. Raises StorageError, DamageError."""
     contents, end = Contents.read(data, path)
     remedy = "wipe this node, remove it from its cluster and add it again"
-    if contents.node is not None and data.find(MARK, end) >= 0:
-        raise StorageError(f"{path} is damaged at byte {end}, before records that were on disk already; {remedy}")
+    if data.find(MARK, end) >= 0:
+        raise DamageError(f"{path} is damaged at byte {end}, before records that were on disk already; {remedy}")
     if not contents.empty and data[-ZEROS_BEHIND:] != bytes(ZEROS_BEHIND):
-        raise StorageError(f"{path} is damaged: it was cut short, to {len(data)} bytes; {remedy}")
+        raise DamageError(f"{path} is damaged: it was cut short, to {len(data)} bytes; {remedy}")
     return contents, end
 
 

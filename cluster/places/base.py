@@ -45,6 +45,9 @@ class Capability(StrEnum):
     TURN_LEASE_CLOCKS = "turn-lease-clocks"  # TurnsClocks
     TURN_WALL_CLOCKS = "turn-wall-clocks"  # TurnsClocks
     BREAK_DISKS = "break-disks"  # BreaksDisks
+    CHANGE_FILES = "change-files"  # HoldsData
+    MOVE_LEADERSHIP = "move-leadership"  # the system does it
+    CHANGE_MEMBERS = "change-members"  # HoldsData; the system does the rest
 
 
 class Clock(StrEnum):
@@ -60,6 +63,8 @@ NEEDED_FEATURES: Mapping[Capability, Feature] = MappingProxyType(
         Capability.SHAPE_FRAMES: Feature.FRAMES,
         Capability.TURN_LEASE_CLOCKS: Feature.LEASE_CLOCK,
         Capability.BREAK_DISKS: Feature.DISK,
+        Capability.MOVE_LEADERSHIP: Feature.TRANSFER,
+        Capability.CHANGE_MEMBERS: Feature.MEMBERS,
     }
 )
 
@@ -222,6 +227,22 @@ class BreaksDisks(Protocol):
         """None: whole again. `slow_ms`: how long an fsync takes while the disk is volatile. Raises PlaceError."""
 
     async def disk_report(self, node: str) -> DiskReport: ...
+
+
+@runtime_checkable
+class HoldsData(Protocol):
+    """A place that gets at what its nodes have on disk."""
+
+    async def read_data(self, node: str) -> Mapping[str, bytes]:
+        """Every file in the node's data folder, by its path there. The node may be running: then each file is as it
+        was at some moment. Raises PlaceError."""
+
+    async def replace_data(self, node: str, files: Mapping[str, bytes]) -> None:
+        """Have exactly these files in the data folder of a dead node. Raises PlaceError."""
+
+    async def wipe_node(self, node: str) -> None:
+        """Have nothing in the data folder of a dead node, which from now on waits, whenever it starts, to be added to
+        the cluster of the others (`NodeView.join`). Raises PlaceError."""
 
 
 @runtime_checkable

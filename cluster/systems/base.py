@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,10 @@ class Feature(StrEnum):
     DISK = "disk"
     #: What nodes send to each other are frames: four bytes, the big end first, that say how long the rest is.
     FRAMES = "frames"
+    #: Leadership is moved on request (`MovesLeadership`).
+    TRANSFER = "transfer"
+    #: Nodes are removed and added while it runs (`ChangesMembers`).
+    MEMBERS = "members"
     #: No lease of it runs on the wall clock, so that moving that one excuses nothing.
     NO_WALL_CLOCK = "no-wall-clock"
 
@@ -59,6 +63,7 @@ class NodeView:
     The peers' addresses are those of this node's own links, which the place can cut; they differ from node to node.
     `advertise` is where others find this node, if not where it listens.
     `clock` and `disk` are control files, where the run is going to use them and the system has the feature.
+    `join`: the node has lost its data, and waits to be added to the cluster of its peers; only with Feature.MEMBERS.
     """
 
     id: str
@@ -69,6 +74,7 @@ class NodeView:
     disk: Path | None = None
     advertise: Address | None = None
     python: Python = field(default_factory=python_here)
+    join: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +85,21 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+class Member(NamedTuple):
+    """One node of a cluster's configuration: where the others find it, and whether it votes."""
+
+    address: str
+    votes: bool
+
+
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """What a node says of itself. `counters` only grow while the node's process (`incarnation`) lives.
 
     Counters that every system should have where it can: "grants", "releases" and "expiries", each the number of such
     commands in the replicated log that the node has applied (so nodes agree on them); others count what this process
-    did by itself. `lease_ns` and `wall_ns` are what the node's clocks said when it answered, where it tells.
+    did by itself. `lease_ns` and `wall_ns` are what the node's clocks said when it answered, and `members` who belongs
+    to the cluster, by name, as far as the node knows; where it tells.
     """
 
     id: str
@@ -96,6 +110,7 @@ class NodeStatus:
     counters: Mapping[str, int] = field(default_factory=dict)
     lease_ns: int | None = None
     wall_ns: int | None = None
+    members: Mapping[str, Member] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +144,28 @@ class LockClient(Protocol):
 
 class NodeUnreachable(Exception):
     """The node gave no answer (within the time-out). Says nothing about why."""
+
+
+@runtime_checkable
+class MovesLeadership(Protocol):
+    """A system with Feature.TRANSFER."""
+
+    async def move_leadership(self, leader: Address, to: str, timeout: float) -> Outcome:
+        """Ask the leader to hand leadership to the node `to`; whether it does so is seen by who leads then. A node that
+        doesn't lead refuses. Never raises."""
+
+
+@runtime_checkable
+class ChangesMembers(Protocol):
+    """A system with Feature.MEMBERS. Changes are asked of the leader itself, which passes none on: so what was not
+    answered in time comes true soon or never. `ok`: the change is final. `fail`: it was not begun. `info`: it may have
+    been. Who asks for what is so already gets `ok`. Never raises."""
+
+    async def add_member(self, leader: Address, node: str, where: str, timeout: float) -> Outcome:
+        """Have a node, which others find at `where`, get the data and then vote."""
+
+    async def remove_member(self, leader: Address, node: str, timeout: float) -> Outcome:
+        """Have a node, which may be the leader, belong to the cluster no more."""
 
 
 class System(Protocol):

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 from importlib import metadata
 
 from cluster.node import client as node_client
 from cluster.node.address import is_loopback
 from cluster.node.core import Core
 from cluster.node.storage import Storage
-from cluster.systems.base import Address, Feature, Launch, LockClient, NodeStatus, NodeUnreachable, NodeView, Outcome
+from cluster.systems.base import (
+    Address,
+    Feature,
+    Launch,
+    LockClient,
+    Member,
+    NodeStatus,
+    NodeUnreachable,
+    NodeView,
+    Outcome,
+)
 
 #: Any key does: readiness is that a linearizable read comes back, not what it says.
 READY_KEY = "fencepost-ready"
@@ -20,7 +31,7 @@ class Lockd:
     """`lockd`, or the mutant of it called `mutant`. Raises ValueError for a mutant that there is not."""
 
     tokens_span_keys = True
-    features = frozenset({Feature.LEASE_CLOCK, Feature.DISK, Feature.FRAMES, Feature.NO_WALL_CLOCK})
+    features = frozenset(Feature)
 
     def __init__(self, mutant: str | None = None) -> None:
         self.mutant = mutant
@@ -47,6 +58,8 @@ class Lockd:
             program += ["cluster.mutants", *mutant] if mutant else ["cluster.node"]
         peers = [part for peer, address in node.peers.items() for part in ("--peer", f"{peer}={address}")]
         arguments = ["serve", "--id", node.id, "--listen", str(node.listen), *peers, "--data", str(node.data)]
+        if node.join:
+            arguments += ["--join"]
         if node.advertise is not None:
             arguments += ["--advertise", str(node.advertise)]
         if node.clock is not None:
@@ -75,6 +88,7 @@ class Lockd:
             counters=says["counters"],
             lease_ns=says.get("clock_ns"),
             wall_ns=says.get("wall_ns"),
+            members={one["id"]: Member(one["address"], one["voter"]) for one in says["members"]},
         )
 
     async def ready(self, address: Address, timeout: float) -> bool:
@@ -103,6 +117,29 @@ class Lockd:
         except OSError:
             return False
         return True
+
+    async def move_leadership(self, leader: Address, to: str, timeout: float) -> Outcome:
+        return await self._ask(leader, timeout, lambda client: client.move_leadership(to, forward=False))
+
+    async def add_member(self, leader: Address, node: str, where: str, timeout: float) -> Outcome:
+        return await self._ask(leader, timeout, lambda client: client.add_member(node, where, forward=False))
+
+    async def remove_member(self, leader: Address, node: str, timeout: float) -> Outcome:
+        outcome = await self._ask(leader, timeout, lambda client: client.remove_member(node, forward=False))
+        return Outcome("ok") if outcome.error == f"bad-request: {node} is no member of this cluster" else outcome
+
+    async def _ask(
+        self, address: Address, timeout: float, call: Callable[[node_client.Client], Awaitable[node_client.Reply]]
+    ) -> Outcome:
+        try:
+            client = await self._client(address, timeout)
+        except OSError as problem:
+            return Outcome("fail", error=repr(problem))
+        try:
+            reply = await call(client)
+        finally:
+            await client.close()
+        return Outcome(reply.type, error=reply.error)
 
     async def connect(self, address: Address, timeout: float) -> LockClient:
         try:

@@ -18,10 +18,10 @@ from cluster.node.core import Applied, Core
 from cluster.node.members import Members
 from cluster.node.messages import Batch
 from cluster.node.protocol import LockRequest, Ping, Pong, StatusReply, StatusRequest
-from cluster.node.storage import Storage, StorageError
+from cluster.node.storage import DamageError, Storage, StorageError
 from cluster.places.base import Clock, ClockSetting, DiskMode, DiskReport, ProcessState
 from cluster.places.sim.clocks import START_MAX_NS, SimClock
-from cluster.places.sim.disk import SimDisk
+from cluster.places.sim.disk import LOG, SimDisk
 from cluster.places.sim.draws import stream
 from cluster.places.sim.loop import VirtualLoop
 from cluster.places.sim.network import MS, Connection, Latency, SimLink
@@ -115,6 +115,9 @@ class SimNode:
                 snapshot_every=self._snapshot_every,
                 **more,
             )
+        except DamageError as problem:  # as a node has to
+            self._say(f"event=refused reason={str(problem)!r}")
+            return
         except StorageError as problem:
             self._say(f"event=failed reason={str(problem)!r}")
             self.failures.append(f"{self.id} could not start: {problem}")
@@ -319,6 +322,18 @@ class SimNode:
     def disk_report(self) -> DiskReport:
         unsynced = self._lost_bytes if self.state is ProcessState.DEAD else self._disk.unsynced_bytes
         return DiskReport(self._hits, unsynced)
+
+    def read_data(self) -> Mapping[str, bytes]:
+        data = self._disk.read()
+        return {LOG: data} if data else {}
+
+    def replace_data(self, files: Mapping[str, bytes]) -> None:
+        self._disk.replace(files.get(LOG, b""))
+
+    def wipe(self) -> None:
+        """Without data, it is told of no cluster either."""
+        self._disk.replace(b"")
+        self._members = Members(())
 
     # ---- clocks
 

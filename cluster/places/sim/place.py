@@ -230,6 +230,20 @@ class SimPlace:
     async def disk_report(self, node: str) -> DiskReport:
         return self._node(node).disk_report()
 
+    async def read_data(self, node: str) -> Mapping[str, bytes]:
+        return self._node(node).read_data()
+
+    async def replace_data(self, node: str, files: Mapping[str, bytes]) -> None:
+        self._dead(node).replace_data(files)
+
+    async def wipe_node(self, node: str) -> None:
+        self._dead(node).wipe()
+
+    def _dead(self, node: str) -> SimNode:
+        if self._node(node).state is not ProcessState.DEAD:
+            raise PlaceError(f"{node} runs: its data can't be replaced")
+        return self._node(node)
+
     # ---- looking at it
 
     async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
