@@ -17,7 +17,7 @@ from tests.docker_engine import engine
 
 def test_the_content_is_the_package_and_what_nodes_import() -> None:
     found = content.read()
-    assert {"cluster/node/server.py", "cluster/mutants/__main__.py", "cluster/places/docker_agent.py"} <= set(
+    assert {"cluster/node/server.py", "cluster/mutants/__main__.py", "cluster/places/agent.py"} <= set(
         found.sources
     )
     assert (

@@ -15,10 +15,11 @@ import pytest
 import pytest_asyncio
 
 from cluster.node.client import Client
-from cluster.places import docker_links
+from cluster.places import agent_links
 from cluster.places.base import Capability, Clock, ClockSetting, DiskMode, Link, PlaceError, ProcessState
-from cluster.places.docker import NODE_PORT, DockerPlace
+from cluster.places.docker import DockerPlace
 from cluster.places.docker_engine import AGENT_ROLE, HARNESS_LABEL, NODE_ROLE, estates
+from cluster.places.docker_networks import NODE_PORT
 from cluster.places.node_log import TAIL_LINES
 from cluster.places.ownership import Harness
 from cluster.readiness import await_ready
@@ -316,8 +317,8 @@ async def test_a_cut_that_is_not_renewed_ends(place: DockerPlace, monkeypatch: p
 
 
 async def _unrenewed(place: DockerPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docker_links, "CUT_LASTS_S", 2.5)
-    monkeypatch.setattr(docker_links, "RENEWAL_INTERVAL_S", 0.5)
+    monkeypatch.setattr(agent_links, "CUT_LASTS_S", 2.5)
+    monkeypatch.setattr(agent_links, "RENEWAL_INTERVAL_S", 0.5)
     await place._agents.close()
     await place.set_cuts([])
     cuts = {Link("n1", "n2"), Link("n2", "n1")}

@@ -1,4 +1,4 @@
-"""The testbed's side of the agents that hold nodes' networks in Docker: cuts, their renewal, and probes.
+"""The testbed's side of the agents that hold nodes' networks: cuts, their renewal, and probes.
 
 Cuts end by themselves CUT_LASTS_S after the last renewal, so that a harness that is killed leaves no network cut.
 """
@@ -143,7 +143,7 @@ class Agents:
         lost = {source for source in silent if Link(name, source) in self._cuts}
         clients = frozenset([self._clients[name]] if name in self._clients else [])
         return Blocked(
-            clients | {self._agents[source].node.host for source in lost},
+            frozenset(self._agents[source].node.host for source in lost),
             frozenset(self._agents[source].node.host for source in silent - lost),
             clients,
         )

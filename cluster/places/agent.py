@@ -1,10 +1,10 @@
-"""The program that holds a node's network in Docker: it filters packets there, and lets probes start from there.
+"""The program that holds a node's network: it filters packets there, and lets probes start from there.
 
 It is the main process of the container that owns the network namespace which the node's own container joins. So it
 lives while the node is dead or frozen, and what it needs (the packet filter's tools, the right to use them) the node
 needs not have.
 
-Run as `python -m cluster.places.docker_agent`; the secret is in the environment. It listens on AGENT_PORT, published on
+Run as `python -m cluster.places.agent`; the secret is in the environment. It listens on AGENT_PORT, published on
 the engine's loopback. A connection begins with one line of JSON; the answer is one line, {"ok": ...} or {"error": ...}.
     {"secret": ..., "do": "block", "lost": [...], "mute": [...], "away": [...], "seconds": 10}    replaces it
     {"secret": ..., "do": "blocked"}    what is blocked now
@@ -35,7 +35,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -77,16 +77,20 @@ class Agent:
         self._expiring: asyncio.Task[None] | None = None
         self._ports = itertools.cycle(PROBE_PORTS)
         self._links: Links | None = None
+        self._ended = asyncio.Event()
 
-    async def serve(self) -> None:
-        """Until it is told to end by SIGTERM."""
+    async def serve(
+        self, host: str = "0.0.0.0", port: int = AGENT_PORT, ready: Callable[[int], object] | None = None
+    ) -> None:
+        """Until it is told to end by SIGTERM. `ready` is told on which port it listens. Raises AgentError."""
         await self._choose_filter()
-        ended = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-        server = await asyncio.start_server(self._take, "0.0.0.0", AGENT_PORT, limit=LINE_BYTES_MAX)
-        assert self._filter is not None
-        print(f"filtering with {self._filter.name}", file=sys.stderr, flush=True)
-        await ended.wait()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ended.set)
+        server = await asyncio.start_server(self._take, host, port, limit=LINE_BYTES_MAX)
+        says = "not filtering" if self._filter is None else f"filtering with {self._filter.name}"
+        print(says, file=sys.stderr, flush=True)
+        if ready is not None:
+            ready(server.sockets[0].getsockname()[1])
+        await self._ended.wait()
         server.close()
 
     async def _choose_filter(self) -> None:
@@ -94,7 +98,7 @@ class Agent:
         refusals = []
         for candidate in self._filters:
             try:
-                await _run(candidate.install())
+                await run_steps(candidate.install())
             except AgentError as problem:
                 refusals.append(f"{candidate.name}: {problem}")
             else:
@@ -117,36 +121,41 @@ class Agent:
         self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            match request["do"]:
-                case "block":
-                    blocked = Blocked(*(frozenset(request[kind]) for kind in ("lost", "mute", "away")))
-                    await self._block(blocked, float(request["seconds"]))
-                    answer: dict[str, Any] = {"ok": True}
-                case "blocked":
-                    answer = {"ok": {kind: sorted(who) for kind, who in asdict(self._blocked).items()}}
-                case "connect":
-                    await self._connect(request, reader, writer)
-                    return
-                case "links":
-                    answer = {"ok": await self._open_links(request)}
-                case "shape":
-                    self._shaped.shape({Link(*link): _shaping(how) for *link, how in request["shapings"]})
-                    answer = {"ok": True}
-                case "reset":
-                    answer = {"ok": self._shaped.reset([Link(*link) for link in request["links"]])}
-                case "counts":
-                    answer = {"ok": list(self._shaped.counts(Link(*request["link"])))}
-                case unknown:
-                    answer = {"error": f"no request {unknown!r}"}
+            if request["do"] == "connect":
+                await self._connect(request, reader, writer)
+                return
+            answer = {"ok": await self._do(request)}
         except (AgentError, OSError) as problem:
             answer = {"error": str(problem) or type(problem).__name__}
         writer.write(json.dumps(answer).encode() + b"\n")
         await writer.drain()
 
+    async def _do(self, request: dict[str, Any]) -> Any:
+        """What it is asked for. Raises AgentError, OSError."""
+        match request["do"]:
+            case "block":
+                blocked = Blocked(*(frozenset(request[kind]) for kind in ("lost", "mute", "away")))
+                await self._block(blocked, float(request["seconds"]))
+                return True
+            case "blocked":
+                return {kind: sorted(who) for kind, who in asdict(self._blocked).items()}
+            case "links":
+                return await self._open_links(request)
+            case "shape":
+                self._shaped.shape({Link(*link): _shaping(how) for *link, how in request["shapings"]})
+                return True
+            case "reset":
+                return self._shaped.reset([Link(*link) for link in request["links"]])
+            case "counts":
+                return list(self._shaped.counts(Link(*request["link"])))
+            case unknown:
+                raise AgentError(f"no request {unknown!r}")
+
     async def _block(self, blocked: Blocked, seconds: float) -> None:
-        assert self._filter is not None
+        if self._filter is None:
+            raise AgentError("no packet filter may be used here")
         async with self._changing:
-            await _run(self._filter.replace(blocked, seconds))
+            await run_steps(self._filter.replace(blocked, seconds))
             self._blocked = blocked
             if self._expiry is not None:
                 self._expiry.cancel()
@@ -256,7 +265,7 @@ def _shaping(fields: dict[str, Any]) -> Shaping:
     return Shaping(delay_ms=(low, high), **fields)
 
 
-async def _run(steps: Sequence[Step]) -> None:
+async def run_steps(steps: Sequence[Step]) -> None:
     """Raises AgentError at the first step that fails and is not optional."""
     for step in steps:
         tool = step.argv[0]
