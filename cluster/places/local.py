@@ -9,22 +9,18 @@ this machine is given that number in the meantime. The node can bind it beside t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import resource
 import signal
 import socket
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
 from cluster.concurrency import all_of
-from cluster.places import ownership, vdso
+from cluster.places import data_folder, ownership, vdso
 from cluster.places.base import (
     Capability,
     Clock,
@@ -41,34 +37,21 @@ from cluster.places.base import (
 from cluster.places.controls import Controls
 from cluster.places.links import LOOPBACK, Links
 from cluster.places.node_log import NodeLog
+from cluster.places.node_process import NodeProcess
 from cluster.places.reaper import MARK_VARIABLE, Reaper
-from cluster.places.vdso import VdsoClock, VdsoError
 from cluster.systems.base import Address, NodeView, System
 
-#: SIGTERM asks a node to stop cleanly; one that takes longer than this is killed.
-STOP_BUDGET_S = 3.0
-#: SIGKILL and SIGSTOP act within milliseconds unless the process is in an uninterruptible system call.
-SIGNAL_BUDGET_S = 5.0
-#: The kernel shows a stop in /proc a moment after the signal was sent.
-STATE_POLL_S = 0.002
 #: A link has a listener and, for each connection, two sockets: one connection in use and one that is being replaced.
 FILES_PER_LINK = 5
 #: Whatever else the harness has open: its clients, the history, logs.
 FILES_BASE = 1_000
 
-T = TypeVar("T")
 
-
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Node:
     view: NodeView
-    log: NodeLog
+    process: NodeProcess
     reservation: socket.socket
-    process: asyncio.subprocess.Process | None = None
-    identity: psutil.Process | None = None
-    doomed: bool = False  # told to end; it may be alive for a moment yet
-    wall: VdsoClock | None = None  # of the current process, once it was turned
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one change of a node at a time
 
 
 class LocalPlace:
@@ -85,6 +68,9 @@ class LocalPlace:
             Capability.CUT_CLIENTS,
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
+            Capability.CHANGE_FILES,
+            Capability.MOVE_LEADERSHIP,
+            Capability.CHANGE_MEMBERS,
             *([Capability.TURN_WALL_CLOCKS] if vdso.supported() else []),
         }
     )
@@ -136,7 +122,7 @@ class LocalPlace:
             data.mkdir(parents=True, exist_ok=True)
             controls = self._controls.lay_out(node, home, home)
             view = NodeView(node, listens[node], self._links.peers(node), data, controls.clock, controls.disk)
-            self._nodes[node] = _Node(view, NodeLog(home / "node.log"), reservations[node])
+            self._nodes[node] = _Node(view, NodeProcess(node, NodeLog(home / "node.log")), reservations[node])
         await self._reaper.start()
 
     def address(self, node: str) -> Address:
@@ -144,78 +130,33 @@ class LocalPlace:
 
     async def start_node(self, node: str) -> None:
         entry = self._node(node)
-        async with entry.lock:
-            if entry.doomed:
-                # Whoever told it to end was interrupted before it had; what dies now can't count as running.
-                await self._kill(entry)
-            if _state(entry) is not ProcessState.DEAD:
-                return
-            launch = self.system.launch(entry.view)
-            entry.log.begin()
-            with entry.log.path.open("ab") as log:
-                entry.doomed, entry.wall = False, None
-                try:
-                    entry.process = await asyncio.create_subprocess_exec(
-                        *launch.argv,
-                        stdin=asyncio.subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        env={
-                            **os.environ,
-                            **launch.env,
-                            **ownership.environment(self._folder),
-                            MARK_VARIABLE: self._reaper.mark,
-                        },
-                        start_new_session=True,
-                    )
-                except OSError as problem:
-                    raise PlaceError(f"{node} could not be started: {launch.argv[0]}: {problem}") from problem
-            # A child that nobody has waited for keeps its number, so this is that process even if it has ended already.
-            with contextlib.suppress(psutil.NoSuchProcess):
-                entry.identity = psutil.Process(entry.process.pid)
-                try:
-                    self._reaper.watch(entry.identity)
-                except OSError as problem:
-                    raise PlaceError(f"the reaper is gone: {node} could outlive the harness ({problem})") from problem
+
+        def watch(process: psutil.Process) -> None:
+            try:
+                self._reaper.watch(process)
+            except OSError as problem:
+                raise PlaceError(f"the reaper is gone: {node} could outlive the harness ({problem})") from problem
+
+        marks = {**ownership.environment(self._folder), MARK_VARIABLE: self._reaper.mark}
+        await entry.process.start(lambda: self.system.launch(entry.view), {**os.environ, **marks}, watch)
 
     async def kill_node(self, node: str) -> None:
-        entry = self._node(node)
-        async with entry.lock:
-            await self._kill(entry)
+        await self._node(node).process.kill()
 
     async def stop_node(self, node: str) -> None:
-        entry = self._node(node)
-        async with entry.lock:
-            entry.doomed = True
-            # A stopped process takes SIGTERM only when it goes on.
-            _signal(entry, signal.SIGTERM)
-            _signal(entry, signal.SIGCONT)
-            if not await _ended(entry, STOP_BUDGET_S):
-                await self._kill(entry)
+        await self._node(node).process.stop()
 
     async def pause_node(self, node: str) -> None:
-        entry = self._node(node)
-        async with entry.lock:
-            _signal(entry, signal.SIGSTOP)
-            await _until(lambda: _state(entry) is not ProcessState.RUNNING, f"{node} did not stop on SIGSTOP")
-            if _state(entry) is ProcessState.DEAD:
-                raise PlaceError(f"a dead node can't be paused: {await self.account(node)}")
+        await self._node(node).process.pause()
 
     async def resume_node(self, node: str) -> None:
-        entry = self._node(node)
-        async with entry.lock:
-            _signal(entry, signal.SIGCONT)
-            await _until(lambda: _state(entry) is not ProcessState.PAUSED, f"{node} did not go on on SIGCONT")
+        await self._node(node).process.resume()
 
     async def state(self, node: str) -> ProcessState:
-        return _state(self._node(node))
+        return self._node(node).process.state()
 
     async def account(self, node: str) -> str:
-        entry = self._node(node)
-        if _state(entry) is ProcessState.DEAD:
-            # The kernel shows its end a moment before the exit code has come to us.
-            await _ended(entry, SIGNAL_BUDGET_S)
-        return f"{node} {_fate(entry)}; {entry.log.tail()}"
+        return await self._node(node).process.account()
 
     async def set_cuts(self, links: Iterable[Link]) -> None:
         try:
@@ -255,25 +196,13 @@ class LocalPlace:
         if clock is Clock.LEASE:
             self._controls.turn_clock(node, setting)
         else:
-            await self._turn_wall_clock(self._node(node), setting)
+            await self._node(node).process.turn_wall_clock(setting)
 
     async def true_clock(self, node: str, clock: Clock) -> None:
         if clock is Clock.LEASE:
             self._controls.true_clock(node)
-            return
-        entry = self._node(node)
-        async with entry.lock:
-            # A process that was started since then has the true time.
-            if entry.wall is not None and _state(entry) is not ProcessState.DEAD:
-                await _patching(entry.wall.right)
-
-    async def _turn_wall_clock(self, entry: _Node, setting: ClockSetting) -> None:
-        async with entry.lock:
-            if entry.process is None or _state(entry) is ProcessState.DEAD:
-                raise PlaceError(f"{entry.view.id} is dead, and has no clock")
-            if entry.wall is None:
-                entry.wall = await _patching(partial(VdsoClock, entry.process.pid))
-            await _patching(partial(entry.wall.turn, setting.step_ns, setting.rate))
+        else:
+            await self._node(node).process.true_wall_clock()
 
     async def break_disk(self, node: str, mode: DiskMode | None, slow_ms: int = 0) -> None:
         self._controls.break_disk(node, mode, slow_ms)
@@ -281,8 +210,22 @@ class LocalPlace:
     async def disk_report(self, node: str) -> DiskReport:
         return self._controls.disk_report(node)
 
+    async def read_data(self, node: str) -> Mapping[str, bytes]:
+        return await asyncio.to_thread(data_folder.read, self._node(node).view.data)
+
+    async def replace_data(self, node: str, files: Mapping[str, bytes]) -> None:
+        entry = self._node(node)
+        if entry.process.state() is not ProcessState.DEAD:
+            raise PlaceError(f"{node} runs: its data can't be replaced")
+        await asyncio.to_thread(data_folder.replace, entry.view.data, files)
+
+    async def wipe_node(self, node: str) -> None:
+        await self.replace_data(node, {})
+        entry = self._node(node)
+        self._nodes[node] = replace(entry, view=replace(entry.view, join=True))
+
     async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
-        return self._node(node).log.read(offset)
+        return self._node(node).process.log.read(offset)
 
     async def close(self) -> None:
         try:
@@ -290,7 +233,7 @@ class LocalPlace:
         finally:
             # Reached with nodes alive only when the above was cancelled or failed.
             for entry in self._nodes.values():
-                _signal(entry, signal.SIGKILL)
+                entry.process.signal(signal.SIGKILL)
                 entry.reservation.close()
             self._controls.close()
             if self._links is not None:
@@ -302,25 +245,6 @@ class LocalPlace:
             return self._nodes[node]
         except KeyError:
             raise PlaceError(f"there is no node {node}; the place has {', '.join(self._nodes) or 'none yet'}") from None
-
-    async def _kill(self, entry: _Node) -> None:
-        entry.doomed = True
-        _signal(entry, signal.SIGKILL)
-        if not await _ended(entry, SIGNAL_BUDGET_S):
-            raise PlaceError(f"{entry.view.id} did not end {SIGNAL_BUDGET_S:g}s after SIGKILL")
-
-
-async def _patching(step: Callable[[], T]) -> T:
-    """Do it in a thread, since processes are stopped and waited for. Ends when it is done, also when cancelled: nobody
-    else may turn the clock meanwhile."""
-    task = asyncio.ensure_future(asyncio.to_thread(step))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
-    except VdsoError as problem:
-        raise PlaceError(str(problem)) from problem
 
 
 def _reserve_port() -> socket.socket:
@@ -337,54 +261,3 @@ def _allow_files(count: int) -> None:
         if hard != resource.RLIM_INFINITY and hard < count:
             raise PlaceError(f"so many nodes need {count} open files, and the limit (ulimit -Hn) is {hard}")
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
-
-
-def _state(entry: _Node) -> ProcessState:
-    if entry.process is None or entry.process.returncode is not None or entry.identity is None:
-        return ProcessState.DEAD
-    try:
-        status = entry.identity.status()
-    except psutil.NoSuchProcess:
-        return ProcessState.DEAD
-    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) or not entry.identity.is_running():
-        return ProcessState.DEAD
-    return ProcessState.PAUSED if status == psutil.STATUS_STOPPED else ProcessState.RUNNING
-
-
-def _signal(entry: _Node, number: signal.Signals) -> None:
-    """Signal the node's process group, if its process is alive."""
-    if _state(entry) is not ProcessState.DEAD and entry.process is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(entry.process.pid, number)
-
-
-async def _ended(entry: _Node, budget_s: float) -> bool:
-    """Wait for the node's process to end, for `budget_s` at most."""
-    if entry.process is None:
-        return True
-    try:
-        # Not `wait_for`, which forgets that it was cancelled if the process ends in the same moment.
-        async with asyncio.timeout(budget_s):
-            await entry.process.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
-async def _until(condition: Callable[[], bool], complaint: str) -> None:
-    deadline = time.monotonic() + SIGNAL_BUDGET_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise PlaceError(f"{complaint} within {SIGNAL_BUDGET_S:g}s")
-        await asyncio.sleep(STATE_POLL_S)
-
-
-def _fate(entry: _Node) -> str:
-    if entry.process is None:
-        return "was never started"
-    code = entry.process.returncode
-    if code is None:
-        return f"is {_state(entry)} (pid {entry.process.pid})"
-    if code < 0:
-        return f"was ended by {signal.Signals(-code).name} (pid {entry.process.pid})"
-    return f"exited with code {code} (pid {entry.process.pid})"

@@ -15,9 +15,11 @@ from typing import cast
 import psutil
 import pytest
 
-from cluster.places import local, node_names
+from cluster.places import node_names
 from cluster.places.base import Link, PlaceError, ProcessState
 from cluster.places.local import LocalPlace
+from cluster.places.node_log import NodeLog
+from cluster.places.node_process import NodeProcess
 from cluster.systems.base import Address, Launch, NodeView
 from tests.cluster.standin import Standin, ask
 
@@ -45,9 +47,9 @@ async def place(tmp_path: Path) -> AsyncIterator[LocalPlace]:
 
 
 def pid(place: LocalPlace, node: str) -> int:
-    process = place._nodes[node].process
-    assert process is not None
-    return process.pid
+    number = place._nodes[node].process.pid
+    assert number is not None
+    return number
 
 
 def gone(pid: int) -> bool:
@@ -223,22 +225,16 @@ class Ending:
 @pytest.mark.parametrize("steps", range(6))
 async def test_who_is_cancelled_while_a_process_ends_stays_cancelled(tmp_path: Path, steps: int) -> None:
     """A crash loop that is cancelled just when its node has died must not start it again."""
-    place = LocalPlace(Standin(), ("n1",), tmp_path)
-    await place._lay_out()
-    try:
-        process = Ending()
-        place._nodes["n1"].process = cast(asyncio.subprocess.Process, process)
-        ending = asyncio.create_task(local._ended(place._nodes["n1"], 5))
-        await asyncio.sleep(0.01)
-        process.end.set_result(0)
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        asked = ending.cancel()
-        await asyncio.wait({ending})
-        assert ending.cancelled() is asked
-    finally:
-        place._nodes["n1"].process = None
-        await place.close()
+    node, process = NodeProcess("n1", NodeLog(tmp_path / "node.log")), Ending()
+    node._process = cast(asyncio.subprocess.Process, process)
+    ending = asyncio.create_task(node.ended(5))
+    await asyncio.sleep(0.01)
+    process.end.set_result(0)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    asked = ending.cancel()
+    await asyncio.wait({ending})
+    assert ending.cancelled() is asked
 
 
 async def test_a_cluster_beyond_the_limit_of_open_files_is_refused(tmp_path: Path) -> None:
