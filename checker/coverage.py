@@ -21,7 +21,10 @@ FAULT_KINDS: Mapping[str, tuple[str, ...]] = {
     "stops": ("stop", "crash-loop"),
     "links": ("delay", "throttle", "stall", "reset", "flapping", "large-packets", "duplicate", "reorder"),
     "clocks": ("clock",),
-    "disks": ("disk-stall", "disk-full", "disk-error", "disk-lose-unsynced"),
+    "disks": ("disk-stall", "disk-slow", "disk-full", "disk-error", "disk-lose-unsynced"),
+    "files": ("disk-flip", "disk-truncate", "disk-restore"),
+    "transfers": ("transfer",),
+    "members": ("membership",),
     "clients": ("client-pause", "client-partition"),
 }
 
@@ -39,6 +42,9 @@ COVERAGE_KEYS: Mapping[str, str] = {
     "links": "delays, resets and other faults of links that verifiably took effect, beside partitions",
     "clocks": "clock faults that verifiably took effect",
     "disks": "disk faults that verifiably took effect",
+    "files": "changes of what is on disk that verifiably took effect",
+    "transfers": "moves of leadership that verifiably took effect",
+    "members": "changes of members that verifiably took effect",
     "clients": "faults of clients that verifiably took effect",
     "nodes_with_clients": "nodes on which at least one operation of a client completed",
 }

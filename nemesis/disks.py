@@ -1,4 +1,4 @@
-"""Disks that stall, are full, fail, or forget.
+"""Disks that stall, are slow, are full, fail, or forget.
 
 What a disk does is the place's; that a node has met it, its disk reports. A node that finds its disk full or failing
 stops, as it has to: what it holds on disk is then unknown. So these faults end by starting it again on a disk that
@@ -17,7 +17,7 @@ from cluster.concurrency import all_of
 from cluster.places.base import BreaksDisks, DiskMode, DiskReport, Place, ProcessState
 from cluster.words import counted
 from nemesis.family import Fault, Skipped
-from nemesis.kinds import DISK_ERROR, DISK_FULL, DISK_LOSE_UNSYNCED, DISK_STALL
+from nemesis.kinds import DISK_ERROR, DISK_FULL, DISK_LOSE_UNSYNCED, DISK_SLOW, DISK_STALL
 from nemesis.processes import Holds, ProcessFaults
 from nemesis.schedule import Planned
 
@@ -32,6 +32,7 @@ END_POLL_S = 0.02
 
 MODES = {
     DISK_STALL: DiskMode.STALL,
+    DISK_SLOW: DiskMode.VOLATILE,
     DISK_FULL: DiskMode.FULL,
     DISK_ERROR: DiskMode.ERROR,
     DISK_LOSE_UNSYNCED: DiskMode.VOLATILE,
@@ -51,7 +52,7 @@ class Disks(ProcessFaults):
     async def prepare(self, planned: Planned) -> Fault:
         """How slow a disk becomes is drawn here, so that the same again is as slow again."""
         fault = await super().prepare(planned)
-        if self.kind != DISK_LOSE_UNSYNCED:
+        if self.kind not in (DISK_LOSE_UNSYNCED, DISK_SLOW):
             return fault
         slow_ms = random.Random(f"{planned.stream}/slow").randint(*planned.spec.span_ms("slow"))
         explicit = replace(fault.explicit, options=(("slow", (slow_ms, slow_ms)),))
@@ -64,7 +65,25 @@ class Disks(ProcessFaults):
         self._broken.update(dict.fromkeys(targets, fault.id))
         if self.kind == DISK_LOSE_UNSYNCED:
             return await self._lose(fault, targets)
+        if self.kind == DISK_SLOW:
+            return await self._slow_down(fault, targets)
         return "; ".join(await all_of(self._break(fault, node) for node in targets))
+
+    async def _slow_down(self, fault: Fault, targets: Sequence[str]) -> str:
+        """Who has nothing to write now may have later."""
+        disks, slow_ms = _abilities(self._place), fault.explicit.span_ms("slow")[1]
+        await all_of(disks.break_disk(node, MODES[self.kind], slow_ms) for node in targets)
+        wrote = [node for node, met in zip(targets, await all_of(map(self._writes, targets)), strict=True) if met]
+        if not wrote:
+            raise Skipped(f"{', '.join(targets)} wrote nothing within {WRITE_BUDGET_S:g} s")
+        return f"writes of {', '.join(wrote)} met a sync of {slow_ms} ms"
+
+    async def _writes(self, node: str) -> bool:
+        try:
+            await self._met(node, lambda report: report.hits > 0)
+        except Skipped:
+            return False
+        return True
 
     async def _lose(self, fault: Fault, targets: Sequence[str]) -> str:
         """All at once: who is left alone by the death of the others has nothing to write, and dies with them."""
@@ -130,9 +149,11 @@ class Disks(ProcessFaults):
         await self._place.start_node(node)
 
     async def confirm(self, fault: Fault) -> str:
-        if self.kind != DISK_STALL:
+        if self.kind not in (DISK_STALL, DISK_SLOW):
             return await super().confirm(fault)
         self._healed.pop(fault.id, None)
+        if self.kind == DISK_SLOW:
+            return f"the disk of {', '.join(fault.targets)} syncs as fast as it can"
         clock = asyncio.get_running_loop().time
         deadline = clock() + WRITE_BUDGET_S
         while clock() < deadline:

@@ -24,6 +24,8 @@ class Form(StrEnum):
     SIZE = "bytes"  # at least 1
     SHARE = "a share"  # float in (0, 1]
     CLOCK = "a clock"  # "lease" or "wall"
+    CHOICE = "a choice"  # one of the parameter's `choices`
+    PATTERN = "a file's name, or a pattern such as *.log"  # the same
     KINDS = "a list of faults"  # their names
 
 
@@ -42,22 +44,25 @@ Value = int | float | str | tuple[int, int] | tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """`default` None: it has none, and says something only where it is given. `limits` are the least and the most, in
-    the unit of the form's value."""
+    the unit of the form's value; `choices` are for the form CHOICE."""
 
     form: Form
     default: Value | None = None
     required: bool = False
     limits: tuple[float, float] = (0, float("inf"))
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`one_of`: exactly one of these parameters has to be given."""
+    """`one_of`: exactly one of these parameters has to be given. `targets`: the named targets of nodes that make sense;
+    empty: all."""
 
     needs: Capability | None
     aims: Aim
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     one_of: Collection[str] = ()
+    targets: tuple[str, ...] = ()
 
 
 PARTITION = "partition"
@@ -77,9 +82,15 @@ CLIENT_PARTITION = "client-partition"
 CLIENT_PAUSE = "client-pause"
 CLOCK = "clock"
 DISK_STALL = "disk-stall"
+DISK_SLOW = "disk-slow"
 DISK_FULL = "disk-full"
 DISK_ERROR = "disk-error"
 DISK_LOSE_UNSYNCED = "disk-lose-unsynced"
+DISK_FLIP = "disk-flip"
+DISK_TRUNCATE = "disk-truncate"
+DISK_RESTORE = "disk-restore"
+TRANSFER = "transfer"
+MEMBERSHIP = "membership"
 RANDOM = "random"
 
 #: Longer delays than this are partitions to every protocol with time-outs of seconds.
@@ -135,9 +146,42 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             one_of=("jump", "strobe", "rate"),
         ),
         DISK_STALL: Kind(Capability.BREAK_DISKS, Aim.NODES),
+        DISK_SLOW: Kind(
+            Capability.BREAK_DISKS, Aim.NODES, {"slow": Parameter(Form.SPAN, (20, 200), limits=(1, 10_000))}
+        ),
         DISK_FULL: Kind(Capability.BREAK_DISKS, Aim.NODES),
         DISK_ERROR: Kind(Capability.BREAK_DISKS, Aim.NODES),
         DISK_LOSE_UNSYNCED: Kind(Capability.BREAK_DISKS, Aim.NODES, {"slow": Parameter(Form.SPAN, (20, 60))}),
+        DISK_FLIP: Kind(
+            Capability.CHANGE_FILES,
+            Aim.NODES,
+            {
+                "file": Parameter(Form.PATTERN, "*"),
+                "bits": Parameter(Form.SIZE, 1, limits=(1, 1e6)),
+                # Whether what was written last was damaged or never all there no node can tell.
+                "share": Parameter(Form.SHARE, 0.9),
+            },
+        ),
+        DISK_TRUNCATE: Kind(
+            Capability.CHANGE_FILES,
+            Aim.NODES,
+            {"file": Parameter(Form.PATTERN, "*"), "share": Parameter(Form.SHARE, 0.3)},
+        ),
+        DISK_RESTORE: Kind(
+            Capability.CHANGE_FILES, Aim.NODES, {"age": Parameter(Form.SPAN, required=True, limits=(100, 3_600_000))}
+        ),
+        TRANSFER: Kind(
+            Capability.MOVE_LEADERSHIP,
+            Aim.NODES,
+            {"interval": Parameter(Form.SPAN, limits=_PHASE)},
+            targets=("follower",),
+        ),
+        MEMBERSHIP: Kind(
+            Capability.CHANGE_MEMBERS,
+            Aim.NODES,
+            {"change": Parameter(Form.CHOICE, "remove", choices=("remove", "replace"))},
+            targets=("one", "minority", "leader", "follower"),
+        ),
         RANDOM: Kind(None, Aim.NOBODY, {"kinds": Parameter(Form.KINDS)}),
     }
 )

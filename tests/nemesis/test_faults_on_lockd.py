@@ -106,6 +106,7 @@ async def test_faults_of_disks(tmp_path: Path) -> None:
             arena,
             [
                 (fault("disk-stall", "leader"), r"a write of n\d waits"),
+                (fault("disk-slow", "leader"), r"writes of n\d met a sync of \d+ ms"),
                 (fault("disk-full", "leader"), r"1 write of n\d failed; n\d exited with code 255"),
                 (fault("disk-error", "one"), r"1 write of n\d failed; n\d exited with code 255"),
                 (fault("disk-lose-unsynced", "all"), r"n\d was killed with [1-9]\d* bytes written and not on disk"),
