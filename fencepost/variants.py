@@ -15,14 +15,14 @@ from dataclasses import replace
 from cluster.registry import UnknownName
 from fencepost.scenario import Scenario
 from fencepost.scenario.rules import complaints
-from nemesis.kinds import KILL, PARTITION, PAUSE, RANDOM
+from nemesis.kinds import KILL, MEMBERSHIP, PARTITION, PAUSE, RANDOM, TRANSFER
 from nemesis.spec import FaultSpec
 from workloads.spec import WorkloadSpec
 
 MS = 1_000_000
 
 #: Faults of these kinds are added; each leaves the promises of a lock service as they are.
-ADDED_KINDS = (PARTITION, KILL, PAUSE)
+ADDED_KINDS = (PARTITION, KILL, PAUSE, TRANSFER, MEMBERSHIP)
 
 PLAIN_SHARE = 0.25
 ADDED_SHARE = 0.5

@@ -24,7 +24,7 @@ from checker.history import NEMESIS
 from cluster.places.base import Place, PlaceError
 from nemesis.clocks import EXACT, ClockBound
 from nemesis.families import built_in
-from nemesis.family import Family, Fault, Skipped
+from nemesis.family import Family, Fault, Foresees, Skipped
 from nemesis.ledger import Entry, Ledger
 from nemesis.moments import moment
 from nemesis.schedule import Planned
@@ -127,6 +127,13 @@ class Nemesis:
     # ---- one fault after the other
 
     async def _perform(self, planned: Planned) -> None:
+        family = self._families[planned.spec.fault]
+        if isinstance(family, Foresees):
+            await self._sleep_until(planned.start_ns - family.notice_ns(planned))
+            async with self._step:
+                # One that couldn't look says so when it is its turn.
+                with contextlib.suppress(PlaceError):
+                    await self._change(family.foresee(planned))
         await self._sleep_until(planned.start_ns)
         if planned.spec.when is not None and not await self._moment(planned, planned.spec.when):
             return

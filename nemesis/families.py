@@ -6,11 +6,15 @@ from cluster.places.base import Place
 from nemesis import kinds
 from nemesis.clients import ClientPartitions
 from nemesis.clocks import ClockBound, Clocks
+from nemesis.damage import Cuts as FileCuts
+from nemesis.damage import Flips, Restores
 from nemesis.disks import MODES, Disks
 from nemesis.family import Family
 from nemesis.links import Resets, ShapedLinks, Shapings
+from nemesis.membership import Memberships
 from nemesis.partition import Cuts, Flappings, Partitions
 from nemesis.processes import CrashLoops, Holds, Kills, Pauses, Stops
+from nemesis.transfers import Transfers
 
 SHAPED = (kinds.DELAY, kinds.THROTTLE, kinds.STALL, kinds.LARGE_PACKETS, kinds.DUPLICATE, kinds.REORDER)
 
@@ -31,4 +35,9 @@ def built_in(place: Place, clock_bound: ClockBound) -> list[Family]:
         ClientPartitions(place, nodes),
         Clocks(place, nodes, clock_bound),
         *(Disks(kind, place, nodes, holds, broken_disks) for kind in MODES),
+        Flips(place, nodes, holds),
+        FileCuts(place, nodes, holds),
+        Restores(place, nodes, holds),
+        Transfers(place, nodes),
+        Memberships(place, nodes, holds),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from nemesis.schedule import Planned
 from nemesis.spec import FaultSpec
@@ -46,3 +46,13 @@ class Family(Protocol):
         """Idempotent. Raises PlaceError."""
 
     async def confirm(self, fault: Fault) -> str: ...
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """A family that has to look at the cluster so long before its fault begins."""
+
+    def notice_ns(self, planned: Planned) -> int: ...
+
+    async def foresee(self, planned: Planned) -> None:
+        """Leaves the cluster as it is. Raises PlaceError."""

@@ -16,7 +16,20 @@ from cluster.places.base import Capability, Clock
 from cluster.systems.base import Feature
 from cluster.words import counted
 from nemesis import kinds
-from nemesis.kinds import KILL, KINDS, PARTITION, PAUSE, RANDOM, Aim, Form, Kind, Parameter, Value
+from nemesis.kinds import (
+    DISK_RESTORE,
+    KILL,
+    KINDS,
+    MEMBERSHIP,
+    PARTITION,
+    PAUSE,
+    RANDOM,
+    Aim,
+    Form,
+    Kind,
+    Parameter,
+    Value,
+)
 
 __all__ = ["FAULTS", "KILL", "PARTITION", "PAUSE", "FaultSpec", "Moment", "Problem", "first_start_ns", "validate"]
 
@@ -194,12 +207,15 @@ def _shape_problems(spec: FaultSpec, nodes: Sequence[str]) -> list[Problem]:
 
 def _node_problems(spec: FaultSpec, nodes: Sequence[str], clients: int | None) -> list[Problem]:  # noqa: ARG001
     problems = _shapeless(spec)
-    choice = f"one of {_listing(TARGETS)}, or a list of nodes"
+    named = KINDS[spec.fault].targets or tuple(TARGETS)
+    choice = f"one of {_listing(named)}, or a list of nodes"
     if spec.target is None:
         problems.append(Problem("target", f"a {spec.fault} without a target", choice))
     elif not isinstance(spec.target, str):
         problems += _list_problems(spec.target, nodes)
-    elif spec.target not in TARGETS:
+        if spec.fault == MEMBERSHIP and len(spec.target) >= len(nodes) and not problems:
+            problems.append(Problem("target", "every node", "a list that leaves somebody in the cluster"))
+    elif spec.target not in named:
         problems.append(Problem("target", repr(spec.target), choice))
     elif len(nodes) < TARGETS[spec.target]:
         found = f"{spec.target} of {counted(len(nodes), 'node')}"
@@ -295,6 +311,8 @@ def _value_problems(name: str, parameter: Parameter, value: Value) -> Iterator[P
     match parameter.form:
         case Form.CLOCK if value not in tuple(Clock):
             yield Problem(name, repr(value), f"one of {_listing(tuple(Clock))}")
+        case Form.CHOICE if value not in parameter.choices:
+            yield Problem(name, repr(value), f"one of {_listing(parameter.choices)}")
         case Form.STEP if value == 0:
             yield Problem(name, "0s", "a step such as +60s or -500ms")
         case Form.FACTOR if value == 1:
@@ -359,6 +377,10 @@ def _time_problems(spec: FaultSpec, time_limit_ns: int) -> list[Problem]:
         return problems
     if spec.at_ns is not None and spec.at_ns < 0:
         problems.append(Problem("at", _seconds(spec.at_ns), "a time since the start of the run"))
+    age_ns = spec.span_ms("age")[1] * 1_000_000 if spec.fault == DISK_RESTORE and "age" in spec.given() else 0
+    if age_ns > first_start_ns(spec) >= 0:
+        found = f"data that is {_seconds(age_ns)} old at {_seconds(first_start_ns(spec))}"
+        problems.append(Problem("age", found, "less than the time at which the fault begins"))
     overlaps = spec.fault == RANDOM  # with others of its own, which are faults by themselves
     if spec.every_ns is not None and spec.every_ns <= spec.for_ns and not overlaps:
         found = f"every {_seconds(spec.every_ns)} for {_seconds(spec.for_ns)}"

@@ -5,8 +5,8 @@ away again. So each `random` first draws which kinds are on in this run at all, 
 one after another, faults of those kinds, with targets, shapes and options of their own. What comes out are plain specs:
 everything after this (the plan, the resolved schedule) knows no `random`.
 
-Kinds that break what scenarios take for granted (clocks: they run true within a bound) come in only where `kinds` names
-them: a run whose findings are excused proves little.
+Kinds that break what scenarios take for granted (clocks: they run true within a bound; disks: what was on them doesn't
+come back) come in only where `kinds` names them: a run whose findings are excused proves little.
 
 (Groce, Zhang, Eide, Chen, Regehr: Swarm Testing, ISSTA 2012.)
 """
@@ -29,7 +29,7 @@ MS = 1_000_000
 RANDOM_THROUGHOUT = FaultSpec(RANDOM, every_ns=5_000 * MS, for_ns=3_000 * MS)
 
 #: Never drawn unless they are named.
-ONLY_WHEN_NAMED = frozenset({kinds.CLOCK, RANDOM})
+ONLY_WHEN_NAMED = frozenset({kinds.CLOCK, kinds.DISK_RESTORE, RANDOM})
 
 #: A shape or a target can be too much for a small cluster; so many draws find one that isn't.
 ATTEMPTS_MAX = 50
@@ -106,7 +106,7 @@ def _where(kind: str, draws: random.Random) -> tuple[str | None, str | None]:
             return draws.choice(tuple(SHAPES)), None
         case Aim.CLIENTS:
             return None, draws.choice(CLIENT_TARGETS)
-    return None, draws.choice(tuple(TARGETS))
+    return None, draws.choice(KINDS[kind].targets or tuple(TARGETS))
 
 
 def _none(draws: random.Random, hardness: float) -> Options:  # noqa: ARG001
@@ -143,6 +143,23 @@ def _clock(draws: random.Random, hardness: float) -> Options:
     return {"rate": draws.choice((0.5, 0.9, 1.2, 3.0))}
 
 
+def _interval(draws: random.Random, hardness: float) -> Options:
+    return {"interval": (int(300 / hardness), int(1_500 / hardness))} if draws.random() < 0.5 else {}
+
+
+def _change(draws: random.Random, hardness: float) -> Options:  # noqa: ARG001
+    return {"change": draws.choice(("remove", "replace"))}
+
+
+def _bits(draws: random.Random, hardness: float) -> Options:
+    return {"bits": draws.choice((1, max(1, int(8 * hardness))))}
+
+
+def _age(draws: random.Random, hardness: float) -> Options:
+    low = int(draws.choice((300, 1_000, 3_000)) * hardness)
+    return {"age": (low, 2 * low)}
+
+
 _OPTIONS: Mapping[str, Callable[[random.Random, float], Options]] = MappingProxyType(
     {
         kinds.DELAY: _delay,
@@ -152,5 +169,9 @@ _OPTIONS: Mapping[str, Callable[[random.Random, float], Options]] = MappingProxy
         kinds.REORDER: _share,
         kinds.KILL: _stagger,
         kinds.CLOCK: _clock,
+        kinds.DISK_FLIP: _bits,
+        kinds.DISK_RESTORE: _age,
+        kinds.TRANSFER: _interval,
+        kinds.MEMBERSHIP: _change,
     }
 )

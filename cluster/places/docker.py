@@ -31,7 +31,7 @@ from pathlib import Path
 
 from cluster.concurrency import all_of
 from cluster.image import build
-from cluster.places import docker_engine, docker_networks, vdso
+from cluster.places import data_folder, docker_engine, docker_networks, vdso
 from cluster.places.agent_links import Agents
 from cluster.places.base import (
     Capability,
@@ -75,6 +75,9 @@ class DockerPlace:
             Capability.SHAPE_FRAMES,
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
+            Capability.CHANGE_FILES,
+            Capability.MOVE_LEADERSHIP,
+            Capability.CHANGE_MEMBERS,
             *([Capability.TURN_WALL_CLOCKS] if vdso.supported() else []),
         }
     )
@@ -225,6 +228,19 @@ class DockerPlace:
 
     async def disk_report(self, node: str) -> DiskReport:
         return self._controls.disk_report(node)
+
+    async def read_data(self, node: str) -> Mapping[str, bytes]:
+        self._node(node)
+        return await asyncio.to_thread(data_folder.read, self._home(node) / "data")
+
+    async def replace_data(self, node: str, files: Mapping[str, bytes]) -> None:
+        if await self._node(node).state() is not ProcessState.DEAD:
+            raise PlaceError(f"{node} runs: its data can't be replaced")
+        await asyncio.to_thread(data_folder.replace, self._home(node) / "data", files)
+
+    async def wipe_node(self, node: str) -> None:
+        await self.replace_data(node, {})
+        await self._node(node).join_next()
 
     async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
         return self._node(node).log.read(offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -92,6 +93,15 @@ class DockerNode:
             pids_limit=NODE_PROCESSES_MAX,
             nano_cpus=round(NODE_CPUS * 1e9),
         )
+
+    async def join_next(self) -> None:
+        """From its next start on it waits to be added to the others' cluster. It is dead."""
+        async with self._lock:
+            self._view = replace(self._view, join=True)
+            if self._container is not None:
+                # What a container runs is set when it is made.
+                await self._containers.engine.call(f"{self._name} could not be removed", self._container.remove)
+                self._container = None
 
     async def kill(self) -> None:
         async with self._lock:

@@ -45,6 +45,9 @@ COVERAGE = {
     "links": "faults of links, beside partitions, that verifiably took effect",
     "clocks": "clock faults that verifiably took effect",
     "disks": "disk faults that verifiably took effect",
+    "files": "changes of what is on disk that verifiably took effect",
+    "transfers": "moves of leadership that verifiably took effect",
+    "members": "changes of members that verifiably took effect",
     "clients": "faults of clients that verifiably took effect",
     "nodes_with_clients": "nodes on which a client's operation completed",
 }

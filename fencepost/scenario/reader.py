@@ -406,6 +406,8 @@ _FORMS: Mapping[Form, Callable[[Item], Value]] = MappingProxyType(
         Form.SIZE: lambda item: item.integer(1, COUNT_MAX),
         Form.SHARE: lambda item: _share(item),
         Form.CLOCK: _text("lease or wall"),
+        Form.CHOICE: _text("a word"),
+        Form.PATTERN: _text("a file's name, or a pattern such as *.log"),
         Form.KINDS: lambda item: item.each("faults", one_of(tuple(KINDS))),
     }
 )

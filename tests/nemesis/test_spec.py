@@ -103,13 +103,14 @@ def test_every_named_thing_is_valid_somewhere() -> None:
 GIVEN: dict[str, tuple[tuple[str, Value], ...]] = {
     "clock": (("jump", SECOND),),
     "delay": (("delay", (5, 10)),),
+    "disk-restore": (("age", (500, 500)),),
     "throttle": (("rate", 1000),),
 }
 
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_every_kind_is_valid_somewhere(kind: str) -> None:
-    target = {"partition": None, "random": None}.get(kind, "one")
+    target = {"partition": None, "random": None, "transfer": "follower"}.get(kind, "one")
     shape = "one" if kind == "partition" else None
     spec = FaultSpec(kind, target, shape, at_ns=SECOND, for_ns=SECOND, options=GIVEN.get(kind, ()))
     assert validate(spec, node_names(5), LIMIT) == []
