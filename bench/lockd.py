@@ -4,7 +4,9 @@ A cycle of etcd is lease grant, lock, unlock, revoke, through its JSON gateway; 
 lock and unlock. Hand-off is from the call of release to the next waiter's grant, ten clients at one lock. Compare the
 systems within one run; numbers of two runs, or of two machines, say little.
 
-python -m bench.lockd [--seconds S]
+python -m bench.lockd [--seconds S] [--applied]
+
+With --applied it measures another thing, and only that: what it costs nodes to write down what they apply.
 """
 
 from __future__ import annotations
@@ -24,11 +26,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 from bench.etcd import EtcdClient
 from cluster.node.client import Client, connect
 
 CLIENTS = (1, 10, 50, 200)
 HAND_OFF_CLIENTS = 10
+APPLIED_CLIENTS = (1, 50)
+#: Turns of each cluster, by which other work on the machine is evened out.
+ROUNDS = 7
 NODES = 3
 
 #: Ignored by git, and on the disk that is to be measured; the system's folder for temporary files may be in memory.
@@ -41,9 +48,14 @@ Cycle = Callable[[], Awaitable[None]]
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.lockd", description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each line is measured")
-    seconds = parser.parse_args().seconds if __name__ == "__main__" else 2.0
+    parser.add_argument("--applied", action="store_true", help="what it costs nodes to write down what they apply")
+    chosen = parser.parse_args() if __name__ == "__main__" else parser.parse_args(["--seconds", "2"])
+    seconds = chosen.seconds
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-lockd-", dir=BUILD) as folder:
+        if chosen.applied:
+            asyncio.run(_measure_applied(Path(folder), seconds))
+            return
         print(f"lockd: p50 of write + fdatasync here: {fsync_ms(Path(folder)):.2f} ms")
         print(f"{'system':<26} {'clients':>7} {'cycles/s':>9} {'p50 ms':>8} {'p99 ms':>8}")
         asyncio.run(_measure_lockd(Path(folder) / "lockd", seconds))
@@ -69,22 +81,49 @@ def fsync_ms(folder: Path) -> float:
 
 
 async def _measure_lockd(folder: Path, seconds: float) -> None:
-    async with _lockd(folder) as ports:
-
-        async def cycle(number: int) -> Cycle:
-            client = await connect("127.0.0.1", ports[number % NODES], timeout_s=10)
-
-            async def once() -> None:
-                grant = await client.acquire(f"lock-{number}", 10_000)
-                assert grant.token is not None, grant
-                assert (await client.release(f"lock-{number}", grant.token)).type == "ok"
-
-            return once
-
+    async with _lockd(folder) as (ports, _):
         for clients in CLIENTS:
-            _print("lockd", clients, await _run([await cycle(i) for i in range(clients)], seconds), seconds)
+            cycles = [await _lockd_cycle(ports, i) for i in range(clients)]
+            _print("lockd", clients, await _run(cycles, seconds), seconds)
         contenders = [await connect("127.0.0.1", ports[i % NODES], timeout_s=10) for i in range(HAND_OFF_CLIENTS)]
         _print_hand_off("lockd", await _hand_offs([_lockd_contender(client) for client in contenders], seconds))
+
+
+async def _lockd_cycle(ports: list[int], number: int, tag: str = "") -> Cycle:
+    client = await connect("127.0.0.1", ports[number % NODES], timeout_s=10)
+    client.tag = tag
+
+    async def once() -> None:
+        grant = await client.acquire(f"lock-{number}", 10_000)
+        assert grant.token is not None, grant
+        assert (await client.release(f"lock-{number}", grant.token)).type == "ok"
+
+    return once
+
+
+async def _measure_applied(folder: Path, seconds: float) -> None:
+    """Two clusters, of which one writes down what it applies, take turns."""
+    print(f"{'lockd':<26} {'clients':>7} {'cycles/s':>9} {'CPU us a cycle, all nodes':>26}   (medians of {ROUNDS})")
+    async with _lockd(folder / "without") as without, _lockd(folder / "with", applied=True) as writing:
+        for clients in APPLIED_CLIENTS:
+            rates: dict[str, list[float]] = {"without": [], "with": []}
+            costs: dict[str, list[float]] = {"without": [], "with": []}
+            turns = {
+                name: (
+                    processes,
+                    [await _lockd_cycle(ports, i, "12345" if name == "with" else "") for i in range(clients)],
+                )
+                for name, (ports, processes) in (("without", without), ("with", writing))
+            }
+            for _ in range(ROUNDS):
+                for name, (processes, cycles) in turns.items():
+                    before = processes.cpu_s()
+                    times = await _run(cycles, seconds)
+                    rates[name].append(len(times) / seconds)
+                    costs[name].append((processes.cpu_s() - before) / len(times) * 1e6)
+            for name in turns:
+                rate, cost = statistics.median(rates[name]), statistics.median(costs[name])
+                print(f"{f'{name} --applied':<26} {clients:>7} {rate:>9.0f} {cost:>26.0f}", flush=True)
 
 
 async def _measure_etcd(folder: Path, seconds: float) -> None:
@@ -175,20 +214,21 @@ async def _hand_offs(contenders: list[Contender], seconds: float) -> list[float]
 
 
 @asynccontextmanager
-async def _lockd(folder: Path) -> AsyncIterator[list[int]]:
+async def _lockd(folder: Path, *, applied: bool = False) -> AsyncIterator[tuple[list[int], _Processes]]:
     ports = _free_ports(NODES)
     commands = []
     for i, port in enumerate(ports):
         peers = [f"--peer=n{j}=127.0.0.1:{other}" for j, other in enumerate(ports) if j != i]
         serve = ["serve", "--id", f"n{i}", "--listen", f"127.0.0.1:{port}", "--data", str(folder / f"n{i}")]
-        commands.append([sys.executable, "-m", "cluster.node", *serve, *peers, "--insecure"])
-    with _Processes(folder, commands):
+        written = ["--applied", str(folder / f"n{i}.jsonl")] if applied else []
+        commands.append([sys.executable, "-m", "cluster.node", *serve, *peers, "--insecure", *written])
+    with _Processes(folder, commands) as processes:
         for port in ports:
             client = await _retry(lambda port=port: connect("127.0.0.1", port, timeout_s=5))  # type: ignore[misc]
             while (await client.inspect("ready?")).type != "ok":
                 await asyncio.sleep(0.02)
             await client.close()
-        yield ports
+        yield ports, processes
 
 
 @asynccontextmanager
@@ -219,8 +259,13 @@ class _Processes:
         self._log = (folder / "log").open("wb")
         self._running = [subprocess.Popen(command, stdout=self._log, stderr=self._log) for command in commands]
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> _Processes:
+        return self
+
+    def cpu_s(self) -> float:
+        """What all of them have used of the processor."""
+        times = [psutil.Process(process.pid).cpu_times() for process in self._running]
+        return sum(of_one.user + of_one.system for of_one in times)
 
     def __exit__(self, *_: object) -> None:
         for process in self._running:

@@ -9,8 +9,8 @@
 A file that is no history raises HistoryError, a claim that is not known OptionsError; both say what would do.
 """
 
-from checker.agreement import Applied, Evidence
 from checker.check import CLAIMS, DEFAULT_CLAIMS, EXCUSABLE, NEVER_INVALID, Engine, check, check_file
+from checker.committed import Applied, Evidence, Proposal
 from checker.coverage import COVERAGE_KEYS
 from checker.history import Event, History, HistoryError, HistoryWriter, Operation, read
 from checker.options import Options, OptionsError
@@ -38,6 +38,7 @@ __all__ = [
     "Operation",
     "Options",
     "OptionsError",
+    "Proposal",
     "Results",
     "Timeline",
     "Verdict",

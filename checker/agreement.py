@@ -8,42 +8,21 @@ evidence the claim is unknown.
 1. What was applied at one index is the same everywhere, in every life of every node.
 2. Within one life nothing is applied twice, and the order is that of the log.
 3. Tokens increase along the log.
-4. The log as all nodes together show it has every grant that a client was told of.
+4. The log has every grant and every release that a client was told of, and no grant or release that a client was told
+   has surely failed. Where the nodes say which operation an entry is of, it is that operation's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
 
-import msgspec
-
-from checker.history import History
+from checker.committed import Applied, CommittedLog, Evidence
+from checker.history import History, Operation
 from checker.narrator import FINDINGS_MAX, Narrator
 from checker.verdict import ClaimResult, Finding, Verdict
 
 CLAIM = "agreement"
-
-
-class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One entry of the replicated log as a node applied it in one of its lives. `command` and `result` say all of it,
-    in words; a grant also shows its `key` and the `token` that it was given."""
-
-    life: int
-    index: int
-    command: str
-    result: str
-    key: str | None = None
-    token: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What nodes say from inside. `applied` is by node, in the order in which each applied; `failures` are what must
-    not happen inside, in words."""
-
-    applied: Mapping[str, Sequence[Applied]]
-    failures: Sequence[str] = field(default_factory=tuple)
 
 
 #: What all nodes together applied, by index, with the node that showed it first.
@@ -61,7 +40,7 @@ def check(history: History, narrator: Narrator, evidence: Evidence | None) -> Cl
     ]
     findings += _disagreements(evidence, log)
     findings += _tokens(log)
-    findings += _missing(history, narrator, log)
+    findings += _untrue(history, narrator, evidence)
     verdict = Verdict.INVALID if findings else Verdict.VALID
     numbers = {"entries": len(log), "nodes": len(evidence.applied), "violations": len(findings)}
     return ClaimResult(verdict, tuple(findings[:FINDINGS_MAX]), numbers)
@@ -101,15 +80,76 @@ def _tokens(log: _Log) -> Iterator[Finding]:
         last, last_index = max(last, token), index
 
 
-def _missing(history: History, narrator: Narrator, log: _Log) -> Iterator[Finding]:
-    """Rule 4; where the nodes together show the whole log, from its first entry on."""
-    if not log or len(log) < max(log):
-        return
-    granted = {(one.key, one.token) for _, one in log.values() if one.token is not None}
+def _untrue(history: History, narrator: Narrator, evidence: Evidence) -> Iterator[Finding]:
+    """Rule 4."""
+    log = CommittedLog.of_evidence(evidence)
+    granted = {(one.key, one.token) for one in log.entries.values() if one.token is not None}
+    hidden = _hidden(log)
     for operation in history.operations:
-        told = operation.f == "acquire" and operation.outcome == "ok"
-        if told and (operation.key, operation.token) not in granted:
-            headline = f"key {operation.key!r}: token {operation.token} was granted, and no node has applied that grant"
-            roles = [(operation, "was told that it has the lock")]
-            data = {"kind": "missing", "tokens": [operation.token]}
-            yield narrator.finding(CLAIM, Verdict.INVALID, headline, roles, key=operation.key, data=data)
+        if operation.f not in ("acquire", "release") or operation.outcome == "info":
+            continue
+        own = [one for one in log.of.get(operation.index, ()) if one.effective]
+        if operation.outcome == "fail":
+            if own:
+                yield _denied(operation, own[0], narrator)
+        elif operation.f == "release":
+            # Who released can only be told where proposals say whose entries are.
+            if not own and log.whole and evidence.proposals:
+                yield _missing(operation, "released", narrator)
+        elif (operation.key, operation.token) not in granted:
+            if not hidden(operation.token or 0):
+                yield _missing(operation, "granted", narrator)
+        elif own and all(one.token != operation.token for one in own):
+            yield _other(operation, own[0], narrator)
+
+
+def _hidden(log: CommittedLog) -> Callable[[int], bool]:
+    """Whether the grant of a token may be among entries that no node shows: the log has a hole between the last grant
+    before it and the first one after it. What is behind all that is shown is hidden if anything is."""
+    tokens: list[int] = []
+    at: list[int] = []
+    for index, one in log.entries.items():
+        if one.token is not None:
+            tokens.append(one.token)
+            at.append(index)
+    last = max(log.entries, default=0)
+    shown = list(log.entries)
+
+    def hidden(token: int) -> bool:
+        place = bisect_left(tokens, token)
+        first = at[place - 1] if place else 0
+        if place == len(tokens):
+            return not log.tail or last - first > len(shown) - bisect_right(shown, first)
+        return at[place] - first > bisect_left(shown, at[place]) - bisect_right(shown, first) + 1
+
+    return hidden
+
+
+def _missing(operation: Operation, done: str, narrator: Narrator) -> Finding:
+    what = "grant" if done == "granted" else "release"
+    headline = f"key {operation.key!r}: token {operation.token} was {done}, and no node has applied that {what}"
+    roles = [(operation, "was told that it has the lock" if done == "granted" else "was told that it gave the lock up")]
+    data = {"kind": "missing", "tokens": [operation.token]}
+    return narrator.finding(CLAIM, Verdict.INVALID, headline, roles, key=operation.key, data=data)
+
+
+def _denied(operation: Operation, entry: Applied, narrator: Narrator) -> Finding:
+    headline = (
+        f"key {operation.key!r}: entry {entry.index} is {entry.command} -> {entry.result}, and its client was told that"
+        " it had no effect"
+    )
+    data = {"kind": "denied", "index": entry.index, "tokens": [entry.token]}
+    return narrator.finding(
+        CLAIM, Verdict.INVALID, headline, [(operation, "was told so")], key=operation.key, data=data
+    )
+
+
+def _other(operation: Operation, entry: Applied, narrator: Narrator) -> Finding:
+    headline = (
+        f"key {operation.key!r}: entry {entry.index} is {entry.command} -> {entry.result}, and its client was told of"
+        f" token {operation.token}"
+    )
+    data = {"kind": "other-token", "index": entry.index, "tokens": [entry.token, operation.token]}
+    return narrator.finding(
+        CLAIM, Verdict.INVALID, headline, [(operation, "was told so")], key=operation.key, data=data
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from checker.agreement import Evidence
+from checker.committed import Evidence
 
 
 class OptionsError(ValueError):

@@ -24,6 +24,7 @@ from cluster import places, systems
 from cluster.places.base import CutsClients, Equippable, Place, PlaceError
 from cluster.readiness import await_ready
 from cluster.systems.base import LockClient
+from fencepost import evidence
 from fencepost.interrupts import Interrupts
 from fencepost.quantities import NS_PER_MS
 from fencepost.scenario import Scenario, chaos
@@ -101,6 +102,8 @@ class Conductor:
             self.place.equip(chaos.needs(scenario))
         self.resolved: tuple[FaultSpec, ...] = ()
         self.tokens_span_keys = self._system.tokens_span_keys
+        #: When the history began, in ns of the event loop's clock.
+        self.origin_ns = 0
 
     def system_version(self) -> str:
         return self._system.version()
@@ -135,6 +138,8 @@ class Conductor:
         def clock() -> int:
             return round((time() - started_s) * 1e9)
 
+        self.origin_ns = round(started_s * 1e9)
+        evidence.begin(self._folder.path, self.place, self.origin_ns)
         writer = HistoryWriter(self._folder.history, clock)
         ledger = Ledger(self._folder.ledger)
         try:

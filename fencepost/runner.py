@@ -104,7 +104,7 @@ def _run(scenario: Scenario, folder: RunFolder, console: Console, stop_at_first:
             found = evidence.read(folder.path)
             options = analysis.options(scenario, end.tokens_span_keys, found)
             results = checker.check(history, analysis.claims(scenario, found), options)
-        except (HistoryError, checker.OptionsError) as problem:
+        except (HistoryError, checker.OptionsError, UserError) as problem:
             return replace(outcome, failure=f"{end.failure}; {problem}" if end.failure else str(problem))
         outcome = replace(outcome, results=results)
         progress.enter("drawing")
@@ -207,7 +207,7 @@ def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress, stop_at_
                 loop.run(interrupts.over(conductor.run()))
         finally:
             resolved = conductor.resolved
-            evidence.write(folder.path, evidence.of(conductor.place))
+            evidence.collect(folder.path, conductor.place, conductor.origin_ns)
     except asyncio.CancelledError:
         failure = "the second signal ended the run before it was analysed"
     except (conduct.Failure, UnknownName) as problem:

@@ -50,7 +50,7 @@ def simulate(scenario: Scenario) -> Simulated:
             return Simulated(scenario, events, None, conductor.resolved, str(problem))
         except Exception as problem:
             return Simulated(scenario, events, None, conductor.resolved, f"{type(problem).__name__}: {problem}")
-        found = evidence.of(conductor.place)
+        found = evidence.of(conductor.place, conductor.origin_ns)
     options = analysis.options(scenario, conductor.tokens_span_keys, found)
     results = checker.check(events, analysis.claims(scenario, found), options)
     return Simulated(scenario, events, results, conductor.resolved)

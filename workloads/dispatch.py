@@ -39,11 +39,12 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """An op whose invocation is recorded, to be carried out now."""
+    """An op whose invocation is recorded, at `index` of the history, to be carried out now."""
 
     op: Op
     process: int
     node: str
+    index: int
 
 
 class Dispatcher:
@@ -134,7 +135,7 @@ class Dispatcher:
         self._free = tuple(thread for thread in self._free if thread != op.thread)
         self._open[op.thread] = op
         self._tell(now, event)
-        return Invocation(op, process, node)
+        return Invocation(op, process, node, event.index)
 
     def _tell(self, now: int, event: Event) -> None:
         if self._generator is not None:

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.systems.base import LockClient, NodeUnreachable, Outcome
+from cluster.systems.base import LockClient, NodeUnreachable, Outcome, TagsRequests
 from workloads.dispatch import Dispatcher, Invocation, Recorder, WorkloadError
 from workloads.generator import Generator, Nothing, Op
 
@@ -171,7 +171,7 @@ class Interpreter:
             if step.op.f == "release":
                 self._holding.discard(step.op.thread)
             worker = self._workers[step.op.thread]
-            worker.call = asyncio.create_task(self._carry_out(worker, step.op))
+            worker.call = asyncio.create_task(self._carry_out(worker, step))
             # The call starts now, not after further invocations: its window stays as narrow as it can be.
             await asyncio.sleep(0)
         else:
@@ -229,11 +229,11 @@ class Interpreter:
         for thread in tuple(self._dispatcher.outstanding):
             self._complete(_Completion(thread, Outcome("info", error=ABANDONED)))
 
-    async def _carry_out(self, worker: _Worker, op: Op) -> None:
+    async def _carry_out(self, worker: _Worker, invoked: Invocation) -> None:
         try:
-            done = await self._perform(worker, op)
+            done = await self._perform(worker, invoked)
         except Exception as problem:
-            done = _Completion(op.thread, Outcome("info", error=f"harness: {problem!r}"), failure=problem)
+            done = _Completion(invoked.op.thread, Outcome("info", error=f"harness: {problem!r}"), failure=problem)
         self._hand_in(done)
 
     def _hand_in(self, done: _Completion) -> None:
@@ -243,7 +243,8 @@ class Interpreter:
         self._inbox.completions.append(done)
         self._inbox.bell.set()
 
-    async def _perform(self, worker: _Worker, op: Op) -> _Completion:
+    async def _perform(self, worker: _Worker, invoked: Invocation) -> _Completion:
+        op = invoked.op
         call = self._calls.get(op.f)
         if call is not None:
             return _Completion(op.thread, await call(op))
@@ -255,6 +256,9 @@ class Interpreter:
                 worker.refused += 1
                 return _Completion(op.thread, Outcome("fail", error=NOT_CONNECTED), rest_ms)
             worker.refused = 0
+        if isinstance(worker.client, TagsRequests):
+            # So the nodes' own records can be brought together with the history.
+            worker.client.tag = str(invoked.index)
         outcome = await _ask(worker.client, op)
         if outcome.type == "fail" and outcome.error == NOT_CONNECTED:
             # The client noticed only now that its connection had been lost before.

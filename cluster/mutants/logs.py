@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from cluster.node.core import Core, Outputs
 from cluster.node.messages import Append
@@ -14,7 +15,7 @@ from cluster.node.storage import Storage
 class AnswersBeforeFsync(Core):
     def collect(self, now: int) -> Outputs:
         out = super().collect(now)
-        return Outputs(out.persist, [*out.now, *out.after_persist], [], out.answers, out.applied)
+        return replace(out, now=[*out.now, *out.after_persist], after_persist=[])
 
 
 class KeepsTornTail(Storage):

@@ -121,6 +121,10 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
         clock_file: Annotated[
             Path | None, typer.Option(metavar="FILE", help="For tests: take time from a clock that this file turns.")
         ] = None,
+        applied: Annotated[
+            Path | None,
+            typer.Option(metavar="FILE", dir_okay=False, help="For tests: write down there what this node applies."),
+        ] = None,
         admin: Annotated[
             str, typer.Option(metavar="HOST:PORT", help="Serve /metrics, /health and /status over HTTP there.")
         ] = "",
@@ -163,15 +167,23 @@ def add_serve(to: typer.Typer, core_type: type[Core], storage_type: type[Storage
             snapshot_every=snapshot_every,
             admin=address(admin) if admin else None,
             secret=secret,
+            applied=applied,
         )
         try:
             clock = time.monotonic_ns if clock_file is None else FileClock(clock_file)
-            server = Server(config, core_type=core_type, storage_type=storage_type, clock=clock)
+            server = _server(config, core_type, storage_type, clock)
             asyncio.run(server.run())
         except (StorageError, NodeFailedError, ClockFileError) as error:
             _fail(str(error))
         except OSError as error:
             _fail(f"cannot listen on {listen}: {error.strerror or error}; is another node running there?")
+
+
+def _server(config: Config, core_type: type[Core], storage_type: type[Storage], clock: Callable[[], int]) -> Server:
+    try:
+        return Server(config, core_type=core_type, storage_type=storage_type, clock=clock)
+    except OSError as error:
+        _fail(f"cannot write to {config.applied}: {error.strerror or error}")
 
 
 @app.command()

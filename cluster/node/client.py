@@ -79,6 +79,8 @@ class Client(asyncio.Protocol):
         self._statuses: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._pongs: list[asyncio.Future[None]] = []
         self._lost: str | None = None
+        #: What acquires and releases are called in the nodes' records (see `record`), from now on.
+        self.tag = ""
         #: Nothing that was asked on this connection can have been served: it was refused from the start.
         self._turned_away = False
         self._served = False
@@ -88,7 +90,7 @@ class Client(asyncio.Protocol):
     async def acquire(self, key: str, lease_ms: int, wait_ms: int = 0, *, forward: bool = True) -> Reply:
         """Acquire `key` for `lease_ms`, waiting up to `wait_ms` for it. fail: "held", "timeout" (waited in vain), or
         something that says nothing about the lock."""
-        request = Acquire(self._new_id(), key, lease_ms, wait_ms, forward)
+        request = Acquire(self._new_id(), key, lease_ms, wait_ms, forward, self.tag)
         reply = self._send(request)
         patience_s = wait_ms / 1000 + self._timeout_s * (1 - CANCEL_SHARE)
         try:
@@ -107,7 +109,7 @@ class Client(asyncio.Protocol):
 
     async def release(self, key: str, token: int, *, forward: bool = True) -> Reply:
         """Release the grant `token`. fail: "not-held", or something that says nothing about the lock."""
-        return await self._call(ReleaseToken(self._new_id(), key, token, forward))
+        return await self._call(ReleaseToken(self._new_id(), key, token, forward, self.tag))
 
     async def inspect(self, key: str, *, local: bool = False, forward: bool = True) -> Reply:
         """Who holds `key`. Linearizable, unless `local`: then it is what this node knows, which may be old."""

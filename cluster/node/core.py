@@ -42,7 +42,7 @@ from cluster.node.protocol import (
 from cluster.node.raft import Persistent, Raft, Role, Timing
 from cluster.node.raftlog import Entry
 from cluster.node.snapshots import pack_state, unpack_state
-from cluster.node.steward import Steward
+from cluster.node.steward import Proposed, Steward
 
 #: Entries between two snapshots: a restart replays a second's work, and a snapshot costs far less than they do.
 SNAPSHOT_EVERY = 10_000
@@ -55,6 +55,7 @@ class Applied:
     """One log entry and what applying it did; the same on every node."""
 
     index: int
+    term: int
     command: Command
     result: Result
 
@@ -69,6 +70,7 @@ class Outputs:
     after_persist: list[tuple[str, PeerMessage]]
     answers: list[tuple[int, Answer]]
     applied: list[Applied]
+    proposed: list[Proposed] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ class Core:
         self._sends: list[tuple[str, PeerMessage]] = []
         self._answers: list[tuple[int, Answer]] = []
         self._applied: list[Applied] = []
+        self._proposed: list[Proposed] = []
         self._snapshot_every = snapshot_every
         self._restore(now)
 
@@ -210,11 +213,17 @@ class Core:
         self._catch_up(now)
         if self.steward is not None:
             self._route(self.steward.take_answers())
+            self._proposed += self.steward.take_proposed()
         raft = self.raft.collect()
         outputs = Outputs(
-            raft.persist, [*raft.now, *self._sends], list(raft.after_persist), self._answers, self._applied
+            raft.persist,
+            [*raft.now, *self._sends],
+            list(raft.after_persist),
+            self._answers,
+            self._applied,
+            self._proposed,
         )
-        self._sends, self._answers, self._applied = [], [], []
+        self._sends, self._answers, self._applied, self._proposed = [], [], [], []
         return outputs
 
     def deadline(self) -> int:
@@ -274,7 +283,7 @@ class Core:
         self._count_down(entry.command, held_before, result, now)
         if self.steward is not None:
             self.steward.applied(now, entry, result)
-        return Applied(entry.index, entry.command, result)
+        return Applied(entry.index, entry.term, entry.command, result)
 
     def _count_down(self, command: Command, held_before: int | None, result: Result, now: int) -> None:
         match command, result:
@@ -298,6 +307,7 @@ class Core:
         leads = self.raft.role is Role.LEADER
         if self.steward is not None and (not leads or self._steward_term != self.raft.term):
             self._route(self.steward.resign())
+            self._proposed += self.steward.take_proposed()
             self.steward = None
         if leads and self.steward is None:
             self.counters["elections"] += 1

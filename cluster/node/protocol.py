@@ -17,6 +17,7 @@ from cluster.node.message import Message
 from cluster.node.messages import RaftMessage
 
 KEY_BYTES_MAX = 512
+TAG_LENGTH_MAX = 64
 NODE_ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 TOKEN_LIMIT = 1 << 63
 LEASE_MS_MIN = 1
@@ -28,13 +29,15 @@ WAIT_MS_MAX = 60 * 60 * 1000
 
 
 class Acquire(Message, frozen=True):
-    """`wait_ms` 0: refuse at once when the key is held. `forward` False: refuse unless this very node leads."""
+    """`wait_ms` 0: refuse at once when the key is held. `forward` False: refuse unless this very node leads. `tag` is
+    what the client calls this request, for the nodes' records (see `record`); it changes nothing else."""
 
     id: int
     key: str
     lease_ms: int
     wait_ms: int
     forward: bool = True
+    tag: str = ""
 
 
 class ReleaseToken(Message, frozen=True):
@@ -42,6 +45,7 @@ class ReleaseToken(Message, frozen=True):
     key: str
     token: int
     forward: bool = True
+    tag: str = ""
 
 
 class Inspect(Message, frozen=True):
@@ -210,6 +214,8 @@ def problem(request: LockRequest) -> str | None:
             return "a key is Unicode text"
         if not 1 <= size <= KEY_BYTES_MAX:
             return f"a key has 1 to {KEY_BYTES_MAX} bytes, this one has {size}"
+    if isinstance(request, Acquire | ReleaseToken) and len(request.tag) > TAG_LENGTH_MAX:
+        return f"a tag has up to {TAG_LENGTH_MAX} characters, this one has {len(request.tag)}"
     if isinstance(request, ReleaseToken) and not 0 <= request.token < TOKEN_LIMIT:
         return f"a token is a number from 0 to {TOKEN_LIMIT - 1}"
     if isinstance(request, AddMember | RemoveMember | MoveLeadership):

@@ -7,6 +7,7 @@ the same turn of the event loop. That is where appends, read rounds and fsyncs a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 import secrets
@@ -21,7 +22,7 @@ import msgspec
 
 from cluster.node.address import join_address, split_address
 from cluster.node.admin import AdminServer
-from cluster.node.core import SNAPSHOT_EVERY, Core
+from cluster.node.core import SNAPSHOT_EVERY, Core, Outputs
 from cluster.node.disk import Disk, Written
 from cluster.node.members import Members
 from cluster.node.protocol import (
@@ -36,8 +37,9 @@ from cluster.node.protocol import (
     ToClient,
     ToNode,
 )
+from cluster.node.record import Record
 from cluster.node.secure import Channel
-from cluster.node.storage import Storage
+from cluster.node.storage import DamageError, Storage, StorageError
 from cluster.node.transport import PeerLink, tune
 from cluster.node.wire import FRAME_BYTES_MAX, REQUEST_BYTES_MAX, FrameError
 
@@ -62,7 +64,7 @@ _decoder = msgspec.msgpack.Decoder(ToNode)
 class Config:
     """How one node is run. `peers` maps other nodes' names to the addresses under which this one reaches them. With
     `join` they are only that: the node waits to be added to their cluster. Otherwise they and this node begin it.
-    `advertise` is where other nodes find this one."""
+    `advertise` is where other nodes find this one; into `applied` it writes what it has applied (see `record`)."""
 
     id: str
     host: str
@@ -75,6 +77,7 @@ class Config:
     snapshot_every: int = SNAPSHOT_EVERY
     admin: tuple[str, int] | None = None
     secret: bytes | None = None
+    applied: Path | None = None
 
     def first_members(self) -> Members:
         if self.join:
@@ -202,12 +205,13 @@ class Server:
         storage_type: type[Storage] = Storage,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Recovers the node from its data folder. Raises StorageError."""
+        """Recovers the node from its data folder. Raises StorageError; OSError when its record can't be written."""
         self.config = config
         self.connections: dict[int, Connection] = {}
         self.connections_max = min(CONNECTIONS_MAX, _open_files_max() - OTHER_FILES)
         self._clock = clock
-        self._storage = storage_type(config.data, config.id)
+        self._record = None if config.applied is None else Record(config.applied)
+        self._storage = self._open_storage(storage_type)
         self.core = core_type(
             id=config.id,
             members=config.first_members(),
@@ -229,11 +233,23 @@ class Server:
         self._leaving = False
         self._admin: AdminServer | None = None
 
+    def _open_storage(self, storage_type: type[Storage]) -> Storage:
+        try:
+            return storage_type(self.config.data, self.config.id)
+        except StorageError as problem:
+            # What the operating system refuses, or the disk has lost, is no fault of the node's; anything else it has
+            # done to itself.
+            blameless = isinstance(problem, DamageError) or isinstance(problem.__cause__, OSError)
+            if self._record is not None and not blameless:
+                self._record.fail(f"StorageError: {problem}")
+            raise
+
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; hand over leadership before stopping. Raises NodeFailedError when the disk
         fails, OSError when it can't listen."""
         loop = asyncio.get_running_loop()
         self._stop = loop.create_future()
+        loop.set_exception_handler(self._on_error)
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._on_signal)
         config = self.config
@@ -311,6 +327,8 @@ class Server:
         if self._stop.done():
             return
         out = self.core.collect(self._clock())
+        if not self._write_down(out):
+            return
         self._send(out.now)
         for number, answer in out.answers:
             connection = self.connections.get(number)
@@ -330,6 +348,17 @@ class Server:
             self._timer.cancel()
         wait_ns = self.core.deadline() - self._clock()
         self._timer = asyncio.get_running_loop().call_later(max(0, wait_ns) / 1e9, self._on_timer)
+
+    def _write_down(self, out: Outputs) -> bool:
+        """Before anybody is told; False when that was impossible, which ends the node."""
+        if self._record is None:
+            return True
+        try:
+            self._record.add(out.proposed, out.applied, self.core.raft.term if self.core.leads else 0)
+        except OSError as error:
+            self._stop_with(NodeFailedError(f"cannot write to {self.config.applied}: {error.strerror or error}"))
+            return False
+        return True
 
     def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
         by_peer: dict[str, list[PeerMessage]] = {}
@@ -396,6 +425,19 @@ class Server:
         else:
             self._stop.set_exception(error)
 
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An error of the network is some connection's matter. Any other means that the core, or this shell, broke one
+        of its own rules: what the node would say from now on can't be trusted."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError):
+            return
+        words = f"{type(error).__name__}: {error}"
+        if self._record is not None:
+            with contextlib.suppress(OSError):
+                self._record.fail(words)
+        self._stop_with(NodeFailedError(f"the node found its own rules broken ({words}); this is a bug"))
+
     def _on_signal(self) -> None:
         """The first asks to stop, which a leader does when somebody else leads; the second doesn't wait."""
         if self._leaving or not self.core.leave(self._clock()):
@@ -416,4 +458,6 @@ class Server:
             await asyncio.to_thread(self._admin.close)
         await asyncio.to_thread(self._disk.close)
         self._storage.close()
+        if self._record is not None:
+            self._record.close()
         log.info("node=%s event=stopped", self.config.id)

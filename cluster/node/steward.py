@@ -68,10 +68,11 @@ WAITERS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asked: an answer goes to request `id` of `session`."""
+    """Who asked: an answer goes to request `id` of `session`. `tag` is what the client calls the request."""
 
     session: Session
     id: int
+    tag: str = field(default="", compare=False)
 
 
 @dataclass(slots=True)
@@ -98,6 +99,15 @@ class Read:
     index: int
     round: int
     answer: Callable[[], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The entry at `index` of `term` is what the request with this tag asked for."""
+
+    index: int
+    term: int
+    tag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,7 @@ class Steward:
     _incarnations: dict[str, int] = field(default_factory=dict)
     _changes: list[MemberChange] = field(default_factory=list)
     _answers: list[tuple[Session, Answer]] = field(default_factory=list)
+    _proposed: list[Proposed] = field(default_factory=list)
 
     @classmethod
     def take_over(cls, raft: Raft, table: LockTable, leases: Leases, counters: dict[str, int], applied: int) -> Steward:
@@ -182,7 +193,7 @@ class Steward:
         if request.id <= self._last_request.get(session, 0):
             return
         self._last_request[session] = request.id
-        caller = Caller(session, request.id)
+        caller = Caller(session, request.id, getattr(request, "tag", ""))
         match request:
             case Acquire() if self.raft.transferring:
                 self._answer(caller, Refused(caller.id, "leader-changing"))
@@ -241,6 +252,11 @@ class Steward:
         answers, self._answers = self._answers, []
         return answers
 
+    def take_proposed(self) -> list[Proposed]:
+        """What has come into the log for requests that have a tag."""
+        proposed, self._proposed = self._proposed, []
+        return proposed
+
     def resign(self) -> list[tuple[Session, Answer]]:
         """This node leads no more: answer everybody. What never came into the log definitely had no effect."""
         for waiter in self._waiters():
@@ -290,7 +306,7 @@ class Steward:
 
     def _release(self, now: int, caller: Caller, request: ReleaseToken) -> None:
         if self._may_release(request.key, request.token):
-            self._releases[self._propose(Release(request.key))] = caller
+            self._releases[self._propose_for(caller, Release(request.key))] = caller
             self._serve_queue(now, request.key)
         else:
             self._refuse(caller, "not-held")
@@ -350,8 +366,14 @@ class Steward:
         self.projected.apply(command)
         return entry.index
 
+    def _propose_for(self, caller: Caller, command: Grant | Release) -> int:
+        index = self._propose(command)
+        if caller.tag:
+            self._proposed.append(Proposed(index, self.raft.term, caller.tag))
+        return index
+
     def _grant(self, now: int, key: str, lease_ms: int, caller: Caller) -> None:
-        self._grants[self._propose(Grant(key, lease_ms))] = caller
+        self._grants[self._propose_for(caller, Grant(key, lease_ms))] = caller
 
     def _expire(self, now: int, due: Due) -> None:
         if self._may_release(due.key, due.token):

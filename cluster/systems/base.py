@@ -36,6 +36,8 @@ class Feature(StrEnum):
     TRANSFER = "transfer"
     #: Nodes are removed and added while it runs (`ChangesMembers`).
     MEMBERS = "members"
+    #: A node listens at more than one port (`HasPorts`).
+    PORTS = "ports"
     #: No lease of it runs on the wall clock, so that moving that one excuses nothing.
     NO_WALL_CLOCK = "no-wall-clock"
 
@@ -56,6 +58,20 @@ def python_here() -> Python:
     return Python([sys.executable, "-P", "-m"], {"PYTHONPATH": path})
 
 
+#: The port of `NodeView.listen`, among those of a system that has several.
+MAIN_PORT = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Another port of a node: where it listens, under which addresses it reaches that port of its peers, and where
+    others find it, if not where it listens."""
+
+    listen: Address
+    peers: Mapping[str, Address]
+    advertise: Address | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """One node as a place laid it out: where it listens, and under which addresses it reaches its peers.
@@ -63,6 +79,7 @@ class NodeView:
     The peers' addresses are those of this node's own links, which the place can cut; they differ from node to node.
     `advertise` is where others find this node, if not where it listens.
     `clock` and `disk` are control files, where the run is going to use them and the system has the feature.
+    `ports` are those beside the one of `listen`, by the names that the system gives them (`HasPorts`).
     `join`: the node has lost its data, and waits to be added to the cluster of its peers; only with Feature.MEMBERS.
     """
 
@@ -75,6 +92,13 @@ class NodeView:
     advertise: Address | None = None
     python: Python = field(default_factory=python_here)
     join: bool = False
+    ports: Mapping[str, Port] = field(default_factory=dict)
+
+    @property
+    def applied(self) -> Path:
+        """Where a system writes down what it applies, if it can, in the form of `cluster.node.record`: in the folder of
+        the node that places collect, beside its data."""
+        return self.data.parent / "applied.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +166,26 @@ class LockClient(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
+class TagsRequests(Protocol):
+    """A client whose nodes write down for which request an entry came into their log. `tag` is what the next call is
+    called there."""
+
+    tag: str
+
+
 class NodeUnreachable(Exception):
     """The node gave no answer (within the time-out). Says nothing about why."""
+
+
+@runtime_checkable
+class HasPorts(Protocol):
+    """A system with Feature.PORTS. `ports` names those beside the one of `NodeView.listen`, which is called main."""
+
+    ports: Sequence[str]
+
+    async def probe_port(self, port: str, address: Address, timeout: float) -> bool:
+        """As `System.probe`, at one of these."""
 
 
 @runtime_checkable
@@ -194,6 +236,11 @@ class System(Protocol):
 
     def version(self) -> str:
         """For the run's versions.json."""
+
+
+def other_ports(system: System) -> Sequence[str]:
+    """The names of a system's ports beside the main one."""
+    return tuple(system.ports) if Feature.PORTS in features(system) and isinstance(system, HasPorts) else ()
 
 
 def features(system: System) -> frozenset[Feature]:

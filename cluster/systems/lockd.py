@@ -31,7 +31,7 @@ class Lockd:
     """`lockd`, or the mutant of it called `mutant`. Raises ValueError for a mutant that there is not."""
 
     tokens_span_keys = True
-    features = frozenset(Feature)
+    features = frozenset(Feature) - {Feature.PORTS}
 
     def __init__(self, mutant: str | None = None) -> None:
         self.mutant = mutant
@@ -58,6 +58,7 @@ class Lockd:
             program += ["cluster.mutants", *mutant] if mutant else ["cluster.node"]
         peers = [part for peer, address in node.peers.items() for part in ("--peer", f"{peer}={address}")]
         arguments = ["serve", "--id", node.id, "--listen", str(node.listen), *peers, "--data", str(node.data)]
+        arguments += ["--applied", str(node.applied)]
         if node.join:
             arguments += ["--join"]
         if node.advertise is not None:
@@ -160,6 +161,14 @@ class LockdClient:
 
     def __init__(self, client: node_client.Client) -> None:
         self._client = client
+
+    @property
+    def tag(self) -> str:
+        return self._client.tag
+
+    @tag.setter
+    def tag(self, tag: str) -> None:
+        self._client.tag = tag
 
     async def acquire(self, key: str, lease_ms: int, wait_ms: int) -> Outcome:
         reply = await self._client.acquire(key, lease_ms, wait_ms)

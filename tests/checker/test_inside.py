@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from checker import Applied, Event, Evidence, Options, Verdict, check
+from checker import Applied, Event, Evidence, Options, Proposal, Verdict, check
 from checker.verdict import ClaimResult
 
 MS = 1_000_000
@@ -173,10 +173,12 @@ def applied(*entries: tuple[int, int, str, str], token_of: dict[int, int] | None
     ]
 
 
-def judged(nodes: dict[str, Sequence[Applied]], failures: Sequence[str] = (), *, token: int = 1) -> ClaimResult:
+def judged(
+    nodes: dict[str, Sequence[Applied]], failures: Sequence[str] = (), *, token: int = 1, whole: bool = True
+) -> ClaimResult:
     script = Script()
     script.call("acquire", 0, 10, "ok", token=token)
-    return script.check("agreement", Options(evidence=Evidence(nodes, failures)))
+    return script.check("agreement", Options(evidence=Evidence(nodes, failures, whole=whole)))
 
 
 def test_nodes_that_applied_the_same_agree() -> None:
@@ -213,8 +215,53 @@ def test_a_grant_that_a_client_was_told_of_must_be_there() -> None:
     result = judged({"n1": log}, token=7)
     assert result.verdict is Verdict.INVALID
     assert "token 7 was granted, and no node has applied that grant" in result.findings[0].message
-    hole = judged({"n1": log[1:]}, token=7)
-    assert hole.verdict is Verdict.VALID
+    with_hole = applied((1, 1, *NOOP), (1, 3, "Grant a", "Granted 3"), token_of={3: 3})
+    assert judged({"n1": with_hole}, token=2).verdict is Verdict.VALID  # it may be entry 2
+    assert judged({"n1": with_hole}, token=7).verdict is Verdict.INVALID  # entry 2 it can't be
+    assert judged({"n1": with_hole}, token=7, whole=False).verdict is Verdict.VALID
+
+
+@pytest.mark.parametrize(
+    ("type", "entry", "told", "words"),
+    [
+        ("fail", Applied(1, 1, "Grant a", "Granted 1", "a", 1, term=2), None, "was told that it had no effect"),
+        ("fail", Applied(1, 1, "Grant a", "GrantRejected", "a", term=2), None, None),
+        ("info", Applied(1, 1, "Grant a", "Granted 1", "a", 1, term=2), None, None),
+        ("ok", Applied(1, 1, "Grant a", "Granted 1", "a", 1, term=2), 1, None),
+        ("ok", Applied(1, 1, "Grant a", "Granted 1", "a", 1, term=1), 1, None),
+    ],
+)
+def test_a_client_is_told_what_its_own_entry_did(
+    type: str, entry: Applied, told: int | None, words: str | None
+) -> None:
+    script = Script()
+    script.call("acquire", 0, 10, type, token=told, error="timeout" if type == "fail" else None)
+    evidence = Evidence({"n1": [entry]}, proposals=[Proposal(1, 2, 0)])
+    result = script.check("agreement", Options(evidence=evidence))
+    assert result.verdict is (Verdict.INVALID if words else Verdict.VALID)
+    assert words is None or words in result.findings[0].message
+
+
+def test_a_grant_told_to_another_than_its_own_client_is_a_violation() -> None:
+    script = Script()
+    script.call("acquire", 0, 10, "ok", token=2)
+    log = [Applied(1, 1, "Grant a", "Granted 1", "a", 1, term=1), Applied(1, 2, "Grant a", "Granted 2", "a", 2, term=1)]
+    evidence = Evidence({"n1": log}, proposals=[Proposal(1, 1, 0)])
+    result = script.check("agreement", Options(evidence=evidence))
+    assert result.verdict is Verdict.INVALID
+    assert result.findings[0].data["kind"] == "other-token"
+
+
+def test_a_release_that_a_client_was_told_of_must_be_there() -> None:
+    script = Script()
+    script.call("acquire", 0, 10, "ok", token=1)
+    script.call("release", 20, 30, "ok", token=1)
+    log = [Applied(1, 1, "Grant a", "Granted 1", "a", 1, term=1), Applied(1, 2, "Release a", "Released", "a", term=1)]
+    proposals = [Proposal(1, 1, 0), Proposal(2, 1, 2)]
+    assert script.check("agreement", Options(evidence=Evidence({"n1": log}, (), proposals))).verdict is Verdict.VALID
+    result = script.check("agreement", Options(evidence=Evidence({"n1": log[:1]}, (), proposals)))
+    assert result.verdict is Verdict.INVALID
+    assert "token 1 was released, and no node has applied that release" in result.findings[0].message
 
 
 def test_a_node_that_ended_by_itself_is_a_violation() -> None:

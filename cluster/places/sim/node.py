@@ -18,6 +18,7 @@ from cluster.node.core import Applied, Core
 from cluster.node.members import Members
 from cluster.node.messages import Batch
 from cluster.node.protocol import LockRequest, Ping, Pong, StatusReply, StatusRequest
+from cluster.node.steward import Proposed
 from cluster.node.storage import DamageError, Storage, StorageError
 from cluster.places.base import Clock, ClockSetting, DiskMode, DiskReport, ProcessState
 from cluster.places.sim.clocks import START_MAX_NS, SimClock
@@ -52,8 +53,9 @@ class SimNode:
         self.id, self.life = id, 0
         self.links: dict[str, SimLink] = {}
         self.core: Core | None = None
-        #: What was applied, and in which life.
-        self.applied: list[tuple[int, Applied]] = []
+        #: What was applied, in which life and when.
+        self.applied: list[tuple[int, int, Applied]] = []
+        self.proposed: list[Proposed] = []
         self.failures: list[str] = []
         self.log: list[str] = []
         self._loop, self._seed, self._members, self._on_leader = loop, seed, members, on_leader
@@ -253,8 +255,9 @@ class SimNode:
             for peer, message in out.after_persist:
                 links[peer].send(message)
         if out.applied:
-            life = self.life
-            self.applied += [(life, one) for one in out.applied]
+            life, now = self.life, self._loop.now
+            self.applied += [(life, now, one) for one in out.applied]
+        self.proposed += out.proposed
         raft = core.raft
         role = raft.role, raft.hard_state.term, raft.leader
         if role != self._role:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cluster.node.core import SNAPSHOT_EVERY, Applied, Core
 from cluster.node.members import Members
+from cluster.node.steward import Proposed
 from cluster.node.storage import Storage
 from cluster.places.base import (
     Capability,
@@ -67,7 +68,7 @@ class SimPlace:
     """See `cluster.places.base.Place`. It has to be used on the loop that `new_loop` made."""
 
     name = "sim"
-    capabilities = frozenset(Capability)
+    capabilities = frozenset(Capability) - {Capability.CUT_PORTS}  # lockd has one
     new_loop = VirtualLoop
 
     def __init__(self, system: System, nodes: Sequence[str], folder: Path, *, seed: int = 0) -> None:
@@ -252,9 +253,13 @@ class SimPlace:
             return b"", len(lines)
         return "".join(f"{line}\n" for line in lines[offset:]).encode(), len(lines)
 
-    def applied(self) -> Mapping[str, Sequence[tuple[int, Applied]]]:
-        """What each node has applied, in the order in which it did, and in which of its lives."""
+    def applied(self) -> Mapping[str, Sequence[tuple[int, int, Applied]]]:
+        """What each node has applied, in the order in which it did: in which of its lives, and when (ns)."""
         return {name: node.applied for name, node in self._nodes.items()}
+
+    def proposed(self) -> Mapping[str, Sequence[Proposed]]:
+        """What came into each node's log for tagged requests while it led."""
+        return {name: node.proposed for name, node in self._nodes.items()}
 
     def failures(self) -> Sequence[str]:
         """Nodes that ended by themselves, and terms with two leaders."""

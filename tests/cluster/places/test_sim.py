@@ -107,7 +107,7 @@ def test_all_nodes_apply_the_same_and_say_so(tmp_path: Path) -> None:
             token = ((await client.acquire("a", 1_000, 0)).value or {})["token"]
             assert (await client.release("a", token)).type == "ok"
         await asyncio.sleep(1)
-        logs = [[one for _, one in applied] for applied in place.applied().values()]
+        logs = [[one for _, _, one in applied] for applied in place.applied().values()]
         assert len(logs[0]) >= 11
         assert logs[0] == logs[1] == logs[2]
         assert place.failures() == []
