@@ -1,7 +1,7 @@
 """Seeds in, violations out: scenarios at the place `sim`, one run for each seed, on all cores.
 
-The seam to more machines is `concurrent.futures.Executor`: whatever can call a function elsewhere will do. A run that
-is lost with its worker is run again; one that was counted is never counted twice.
+The seam to more machines is `concurrent.futures.Executor` (`fencepost.engines`): whatever can call a function elsewhere
+will do. A run that is lost with its worker is run again; one that was counted is never counted twice.
 
 Every so many seeds one is run twice: a simulation that isn't the same twice is worth nothing, and is a failure of the
 harness.
@@ -15,11 +15,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 
 import msgspec
 
+from fencepost.engines import LOST, Deadly
 from fencepost.exits import Exit
 from fencepost.scenario import Scenario
 from fencepost.simulation import simulate
@@ -160,7 +160,7 @@ def _digest(events: Sequence[object]) -> bytes:
 def fuzz(
     planned: Iterable[Job],
     executor: Callable[[], Executor],
-    workers: int,
+    workers: Callable[[Executor], int],
     *,
     keep_going: bool,
     for_s: float | None,
@@ -168,7 +168,8 @@ def fuzz(
     clock: Callable[[], float] = time.monotonic,
 ) -> Tally:
     """Run the jobs until they or the time (`for_s`, in seconds) are over, or the first violation is found unless
-    `keep_going`. `observe` hears of every run. An interrupt (KeyboardInterrupt) ends it early, with what there is."""
+    `keep_going`. `workers` says how many an executor has. `observe` hears of every run. An interrupt
+    (KeyboardInterrupt) ends it early, with what there is."""
     tally = Tally()
     started = clock()
     queue = iter(planned)
@@ -179,7 +180,7 @@ def fuzz(
             over = for_s is not None and clock() - started >= for_s
             over = over or bool(tally.failed) or (bool(tally.found) and not keep_going)
             if not over:
-                for job in itertools.islice(queue, max(0, 2 * workers - len(running))):
+                for job in itertools.islice(queue, max(0, 2 * workers(pool) - len(running))):
                     running[pool.submit(work, job)] = job
             if not running or (over and (tally.failed or tally.found)):
                 break
@@ -188,7 +189,9 @@ def fuzz(
                 job = running.pop(future)
                 try:
                     ran = future.result()
-                except BrokenProcessPool:
+                except Deadly as problem:
+                    ran = Ran(job.scenario.name, job.seed, (), "failed", 0.0, {}, failure=str(problem))
+                except LOST:
                     pool.shutdown(wait=False)
                     pool = executor()
                     lost, running = [job, *running.values()], {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from fencepost.exits import Exit, Finished, UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fencepost.engines import Engine
     from fencepost.fuzz import Ran, Tally
     from fencepost.scenario import Scenario
 
@@ -25,6 +25,11 @@ __all__ = ["app"]
 
 #: Lines of progress come no more often, in seconds.
 PROGRESS_S = 2.0
+
+EngineOption = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="ADDRESS", help="Run on a Dask cluster: dask://HOST:PORT of its scheduler."),
+]
 
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that run seeds; without it, one per core.")
@@ -44,6 +49,7 @@ def fuzz(
         str | None, typer.Option("--for", metavar="DURATION", help="Seeds from 0 on, for so long, such as 10m.")
     ] = None,
     jobs: JobsOption = None,
+    engine: EngineOption = None,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Collect violations, don't stop at the first.")
     ] = False,
@@ -59,8 +65,8 @@ def fuzz(
     """
     import itertools
 
+    from fencepost import engines, runner, variants
     from fencepost import fuzz as fuzzing
-    from fencepost import runner, variants
 
     console = make_console(as_json)
     if (seeds is None) == (for_ is None):
@@ -70,16 +76,19 @@ def fuzz(
     except ValueError as problem:
         raise UserError(f"--seeds: found {seeds!r}; expected {problem}") from None
     loaded = [_with_mutant(runner.load(path), mutant) for path in scenarios]
-    workers = jobs or os.cpu_count() or 1
     progress = _Progress(console)
-    tally = fuzzing.fuzz(
-        fuzzing.jobs(loaded, chosen),
-        lambda: _pool(workers),
-        workers,
-        keep_going=keep_going,
-        for_s=None if for_ is None else _seconds("--for", for_),
-        observe=progress.observe,
-    )
+    where = _engine(engine, jobs)
+    try:
+        tally = fuzzing.fuzz(
+            fuzzing.jobs(loaded, chosen),
+            where.open,
+            where.width,
+            keep_going=keep_going,
+            for_s=None if for_ is None else _seconds("--for", for_),
+            observe=progress.observe,
+        )
+    except engines.EngineError as problem:
+        raise UserError(str(problem)) from None
     progress.line(tally)
     for ran in tally.failed[:5]:
         console.print(f"failed      {ran.scenario}, seed {ran.seed}: {ran.failure}", markup=False, soft_wrap=True)
@@ -205,7 +214,7 @@ def mutants_matrix(
     logging.disable(logging.CRITICAL)
     console = make_console(False)
     rows = []
-    with _pool(jobs or os.cpu_count() or 1) as pool:
+    with _engine(None, jobs).open() as pool:
         for row in matrix.rows(names or matrix.all_names(), seeds, repeats, pool):
             console.print(row.words(), markup=False, highlight=False, soft_wrap=True)
             rows.append(row)
@@ -231,19 +240,13 @@ class _Progress:
         self._console.print(tally.words(), markup=False, highlight=False, soft_wrap=True)
 
 
-def _pool(workers: int):  # type: ignore[no-untyped-def]
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+def _engine(name: str | None, jobs: int | None) -> Engine:
+    from fencepost import engines
 
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_in_worker)
-
-
-def _in_worker() -> None:
-    """A worker says nothing by itself, and leaves Ctrl-C to the process that started it."""
-    import signal
-
-    logging.disable(logging.CRITICAL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return engines.named(name, jobs)
+    except engines.EngineError as problem:
+        raise UserError(f"--engine: {problem}") from None
 
 
 def _with_mutant(scenario: Scenario, mutant: str | None) -> Scenario:
