@@ -29,8 +29,8 @@ from nemesis.processes import Holds, ProcessFaults
 from nemesis.schedule import Planned
 from nemesis.spec import FaultSpec
 
-#: From the start of a process until it serves, or refuses to.
-TAKE_BUDGET_S = 6.0
+#: From the start of a process until it answers, or has refused to.
+TAKE_BUDGET_S = 15.0
 TAKE_POLL_S = 0.05
 STATUS_TIMEOUT_S = 0.3
 DIGEST_DIGITS = 8
@@ -81,20 +81,26 @@ class Damages(ProcessFaults):
             if await self._place.state(node) is ProcessState.DEAD:
                 how, _, log = (await self._place.account(node)).partition(";")
                 return f"{how}: {log.strip().splitlines()[-1].strip()}"
-            try:
-                await self._place.system.status(self._place.address(node), STATUS_TIMEOUT_S)
-            except NodeUnreachable:
-                await asyncio.sleep(TAKE_POLL_S)
-            else:
-                self._kept.pop(node, None)
+            if await self._answers(node):
                 return f"{node} started with it all the same"
-        self._kept.pop(node, None)
+            await asyncio.sleep(TAKE_POLL_S)
         return f"{node} neither ended nor answered within {TAKE_BUDGET_S:g} s"
 
+    async def _answers(self, node: str) -> bool:
+        """Whether it runs with what it has, which then stays."""
+        try:
+            await self._place.system.status(self._place.address(node), STATUS_TIMEOUT_S)
+        except NodeUnreachable:
+            return False
+        self._kept.pop(node, None)
+        return True
+
     async def _heal_node(self, node: str) -> None:
-        kept = self._kept.pop(node, None)
-        if kept is not None and await self._place.state(node) is ProcessState.DEAD:
+        kept = self._kept.get(node)
+        if kept is not None and not await self._answers(node):
+            await self._place.kill_node(node)
             await _abilities(self._place).replace_data(node, kept)
+            del self._kept[node]
         await self._place.start_node(node)
 
 
