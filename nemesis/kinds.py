@@ -23,6 +23,7 @@ class Form(StrEnum):
     SPEED = "bytes a second"  # bytes a second, at least 1
     SIZE = "bytes"  # at least 1
     SHARE = "a share"  # float in (0, 1]
+    PORT = "a port"  # its name, as the system gives it
     CLOCK = "a clock"  # "lease" or "wall"
     CHOICE = "a choice"  # one of the parameter's `choices`
     PATTERN = "a file's name, or a pattern such as *.log"  # the same
@@ -100,11 +101,12 @@ _PHASE = (20, 60_000)
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        PARTITION: Kind(Capability.CUT_LINKS, Aim.LINKS),
+        PARTITION: Kind(Capability.CUT_LINKS, Aim.LINKS, {"port": Parameter(Form.PORT)}),
         FLAPPING: Kind(
             Capability.CUT_LINKS,
             Aim.LINKS,
             {
+                "port": Parameter(Form.PORT),
                 "down": Parameter(Form.SPAN, (100, 800), limits=_PHASE),
                 "up": Parameter(Form.SPAN, (100, 800), limits=_PHASE),
             },
@@ -196,4 +198,6 @@ def needs(kind: str, options: Mapping[str, Value]) -> Capability | None:
     """What a place must be able to do for a fault of this kind with these options."""
     if kind == CLOCK and options.get("clock") == Clock.WALL:
         return Capability.TURN_WALL_CLOCKS
+    if "port" in options and kind in (PARTITION, FLAPPING):
+        return Capability.CUT_PORTS
     return KINDS[kind].needs

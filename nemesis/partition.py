@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
-from cluster.places.base import Link, Place
+from cluster.places.base import CutsPorts, Link, Place, PortCut
+from cluster.systems.base import MAIN_PORT
 from cluster.words import counted
 from nemesis.aim import links_of, take_aim
 from nemesis.background import Background, rest
@@ -17,6 +18,7 @@ from nemesis.family import Fault, Skipped
 from nemesis.kinds import FLAPPING, PARTITION
 from nemesis.probes import Probes, listing
 from nemesis.schedule import Planned
+from nemesis.spec import FaultSpec
 
 #: That a probe doesn't pass is waited for in full, while the partition already lasts.
 CUT_TIMEOUT_S = 0.3
@@ -27,25 +29,32 @@ class Cuts:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._active: dict[str, frozenset[Link]] = {}
+        self._active: dict[str, tuple[frozenset[Link], str | None]] = {}
 
-    async def add(self, fault: str, links: frozenset[Link]) -> None:
-        self._active[fault] = links
+    async def add(self, fault: str, links: frozenset[Link], port: str | None) -> None:
+        """`port`: that one alone; None: whatever the port."""
+        self._active[fault] = links, port
         await self._set()
 
     async def drop(self, fault: str) -> None:
         if self._active.pop(fault, None) is not None:
             await self._set()
 
-    def uncut(self, links: Iterable[Link]) -> list[Link]:
-        cut = self._union()
+    def uncut(self, links: Iterable[Link], port: str | None) -> list[Link]:
+        """Those of the links on which something passes, to that port if one is named."""
+        named = port or MAIN_PORT
+        cut = self._whole() | {link for links, of in self._active.values() if of == named for link in links}
         return [link for link in links if link not in cut]
 
-    def _union(self) -> frozenset[Link]:
-        return frozenset().union(*self._active.values())
+    def _whole(self) -> frozenset[Link]:
+        return frozenset(link for links, port in self._active.values() if port is None for link in links)
 
     async def _set(self) -> None:
-        await self._place.set_cuts(self._union())
+        await self._place.set_cuts(self._whole())
+        if isinstance(self._place, CutsPorts):
+            await self._place.cut_ports(
+                PortCut(link, port) for links, port in self._active.values() if port is not None for link in links
+            )
 
 
 class Partitions:
@@ -59,19 +68,21 @@ class Partitions:
         self._provable: dict[str, list[Link]] = {}
 
     async def prepare(self, planned: Planned) -> Fault:
-        aim = await take_aim(self._place, self._nodes, planned)
-        provable = await self._probes.passing(await self._open(aim.links))
+        aim, port = await take_aim(self._place, self._nodes, planned), _port(planned.spec)
+        provable = await self._probes.passing(await self._open(aim.links, port), port=port)
         if not provable:
             raise Skipped(f"of its {counted(len(aim.links), 'link')} none let a probe through even before the cut")
         self._provable[planned.id] = provable
-        summary = aim.words(self.kind, self._nodes)
-        return Fault(planned.id, self.kind, aim.around, aim.detail(), aim.explicit(planned.spec), summary)
+        detail, summary = aim.detail(), aim.words(self.kind, self._nodes)
+        if port is not None:
+            detail, summary = {**detail, "port": port}, f"{summary} of the port {port}"
+        return Fault(planned.id, self.kind, aim.around, detail, aim.explicit(planned.spec), summary)
 
     async def apply(self, fault: Fault) -> str:
         provable = self._provable.pop(fault.id)
-        links = links_of(fault.detail["cuts"])
-        await self._cuts.add(fault.id, links)
-        leaks = await self._probes.passing(provable, CUT_TIMEOUT_S)
+        links, port = links_of(fault.detail["cuts"]), _port(fault.explicit)
+        await self._cuts.add(fault.id, links, port)
+        leaks = await self._probes.passing(provable, CUT_TIMEOUT_S, port)
         if leaks:
             raise Skipped(f"a probe still went through {listing(leaks)}")
         return (
@@ -84,11 +95,12 @@ class Partitions:
         await self._cuts.drop(fault.id)
 
     async def confirm(self, fault: Fault) -> str:
-        return await self._probes.say_mended(await self._open(links_of(fault.detail["cuts"])))
+        port = _port(fault.explicit)
+        return await self._probes.say_mended(await self._open(links_of(fault.detail["cuts"]), port), port)
 
-    async def _open(self, links: Iterable[Link]) -> list[Link]:
+    async def _open(self, links: Iterable[Link], port: str | None) -> list[Link]:
         """Those of the links that should let a probe through: nothing cuts them, and their target runs."""
-        return await self._probes.leading_to_life(self._cuts.uncut(links))
+        return await self._probes.leading_to_life(self._cuts.uncut(links, port))
 
 
 class Flappings(Partitions):
@@ -112,8 +124,14 @@ class Flappings(Partitions):
             await rest(spec.span_ms("down"), draws)
             await self._cuts.drop(fault.id)
             await rest(spec.span_ms("up"), draws)
-            await self._cuts.add(fault.id, links)
+            await self._cuts.add(fault.id, links, _port(spec))
 
     async def undo(self, fault: Fault) -> None:
         await self._background.stop(fault.id)
         await super().undo(fault)
+
+
+def _port(spec: FaultSpec) -> str | None:
+    """The only port that it is about, if one is named."""
+    port = spec.given().get("port")
+    return None if port is None else str(port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
-from cluster.places.base import Link, Place, ProcessState
+from cluster.places.base import CutsPorts, Link, Place, PortCut, ProcessState
 
 #: A probe through a whole link is back in milliseconds; one that should pass may take longer on a loaded machine.
 PASS_TIMEOUT_S = 1.0
@@ -28,23 +28,33 @@ class Probes:
         states = dict(zip(self._nodes, await asyncio.gather(*map(self._place.state, self._nodes)), strict=True))
         return [link for link in links if states[link.target] is ProcessState.RUNNING]
 
-    async def passing(self, links: Iterable[Link], timeout_s: float = PASS_TIMEOUT_S) -> list[Link]:
-        """Those of the links that let a probe through; all are probed at once."""
-        return sorted(await self.times(links, timeout_s))
+    async def passing(
+        self, links: Iterable[Link], timeout_s: float = PASS_TIMEOUT_S, port: str | None = None
+    ) -> list[Link]:
+        """Those of the links that let a probe through, to that port if one is named; all are probed at once."""
+        return sorted(await self.times(links, timeout_s, port))
 
-    async def times(self, links: Iterable[Link], timeout_s: float = PASS_TIMEOUT_S) -> dict[Link, float]:
+    async def times(
+        self, links: Iterable[Link], timeout_s: float = PASS_TIMEOUT_S, port: str | None = None
+    ) -> dict[Link, float]:
         """How many seconds a probe took through each link, of those that let one through."""
         clock = asyncio.get_running_loop().time
 
         async def probe(link: Link) -> float | None:
             started = clock()
-            return clock() - started if await self._place.probe_link(link, timeout_s) else None
+            return clock() - started if await self._passes(link, timeout_s, port) else None
 
         probed = sorted(links)
         taken = await asyncio.gather(*map(probe, probed))
         return {link: seconds for link, seconds in zip(probed, taken, strict=True) if seconds is not None}
 
-    async def say_mended(self, links: Collection[Link]) -> str:
+    async def _passes(self, link: Link, timeout_s: float, port: str | None) -> bool:
+        if port is None:
+            return await self._place.probe_link(link, timeout_s)
+        assert isinstance(self._place, CutsPorts), "a scenario that asks for this is refused at such a place"
+        return await self._place.probe_port(PortCut(link, port), timeout_s)
+
+    async def say_mended(self, links: Collection[Link], port: str | None = None) -> str:
         """Wait until probes pass all these links again, for a while; what came of it."""
         if not links:
             return "its links lead to nodes that are down, or are cut by another fault"
@@ -52,7 +62,7 @@ class Probes:
         silent: Collection[Link] = links
         deadline = clock() + MEND_BUDGET_S
         while silent and clock() < deadline:
-            passing = await self.passing(silent)
+            passing = await self.passing(silent, port=port)
             silent = [link for link in silent if link not in passing]
             if silent:
                 await asyncio.sleep(MEND_POLL_S)

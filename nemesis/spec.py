@@ -149,9 +149,11 @@ def validate(
     capabilities: Collection[Capability] = tuple(Capability),
     clients: int | None = None,
     lacking: Mapping[Capability, Feature] = NOTHING_LACKS,
+    ports: Collection[str] | None = None,
 ) -> list[Problem]:
     """All that is wrong with `spec` for a cluster of `nodes` at a place with `capabilities`, used by so many `clients`
-    (None: that isn't known); empty if nothing. `lacking`: what the place could do if the system had such features."""
+    (None: that isn't known); empty if nothing. `lacking`: what the place could do if the system had such features;
+    `ports`: the names of the system's ports (None: that isn't known)."""
     kind = KINDS.get(spec.fault)
     if kind is None:
         return [Problem("fault", repr(spec.fault), f"one of {_listing(FAULTS)}")]
@@ -162,6 +164,9 @@ def validate(
     problems += _AIMED[kind.aims](spec, nodes, clients)
     problems += _option_problems(spec, kind, capabilities, lacking)
     problems += _moment_problems(spec)
+    port = spec.given().get("port")
+    if port is not None and ports is not None and needs in capabilities and port not in ports:
+        problems.append(Problem("port", repr(port), f"one of {_listing(ports)}"))
     return problems + _time_problems(spec, time_limit_ns)
 
 

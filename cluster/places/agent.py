@@ -6,16 +6,17 @@ needs not have.
 
 Run as `python -m cluster.places.agent`; the secret is in the environment. It listens on AGENT_PORT, published on
 the engine's loopback. A connection begins with one line of JSON; the answer is one line, {"ok": ...} or {"error": ...}.
-    {"secret": ..., "do": "block", "lost": [...], "mute": [...], "away": [...], "seconds": 10}    replaces it
+    {"secret": ..., "do": "block", "seconds": 10, "lost": [...], ...}    replaces what is blocked (see `Blocked`)
     {"secret": ..., "do": "blocked"}    what is blocked now
-    {"secret": ..., "do": "connect", "host": ..., "port": ..., "link": [source, target]}
-        from then on the connection leads there, as a probe of that link
+    {"secret": ..., "do": "connect", "host": ..., "port": ..., "link": [source, target], "named": ...}
+        from then on the connection leads there, as a probe of that link; `named` is the port's name
 It blocks nobody for longer than it was last told to.
 
 Where links are to be shaped, the agent also proxies what the node sends, as `cluster.places.links` does for local
 nodes: the node reaches its peers through listeners of the agent in the network that they share. What a link does to
 bytes is done by the agent of whoever opened the connection, in both directions; so both ends' agents are told of it.
-    {"secret": ..., "do": "links", "node": ..., "targets": {name: [host, port]}, "framed": ...}    {"ok": {name: port}}
+    {"secret": ..., "do": "links", "node": ..., "targets": {port: {name: [host, number]}}, "framed": ...}
+        {"ok": {port: {name: number}}}
     {"secret": ..., "do": "shape", "shapings": [[source, target, {...}]]}    replaces them all
     {"secret": ..., "do": "reset", "links": [[source, target]]}    {"ok": how many connections there were}
     {"secret": ..., "do": "counts", "link": [source, target]}    {"ok": [...]}
@@ -36,12 +37,11 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from cluster.places.base import Link, Shaping
-from cluster.places.links import Links
 from cluster.places.packet_filter import FILTERS, PROBE_PORTS, Blocked, Filter, Step
+from cluster.places.port_links import PortLinks
 from cluster.systems.base import Address
 
 AGENT_PORT = 7419
@@ -76,16 +76,22 @@ class Agent:
         self._expiry: asyncio.TimerHandle | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._ports = itertools.cycle(PROBE_PORTS)
-        self._links: Links | None = None
+        self._links: PortLinks | None = None
         self._ended = asyncio.Event()
 
     async def serve(
-        self, host: str = "0.0.0.0", port: int = AGENT_PORT, ready: Callable[[int], object] | None = None
+        self,
+        host: str = "0.0.0.0",
+        port: int = AGENT_PORT,
+        ready: Callable[[int], object] | None = None,
+        *,
+        limit: int = LINE_BYTES_MAX,
     ) -> None:
-        """Until it is told to end by SIGTERM. `ready` is told on which port it listens. Raises AgentError."""
+        """Until it is told to end by SIGTERM. `ready` is told on which port it listens; `limit` is how many bytes a
+        request may have. Raises AgentError."""
         await self._choose_filter()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ended.set)
-        server = await asyncio.start_server(self._take, host, port, limit=LINE_BYTES_MAX)
+        server = await asyncio.start_server(self._take, host, port, limit=limit)
         says = "not filtering" if self._filter is None else f"filtering with {self._filter.name}"
         print(says, file=sys.stderr, flush=True)
         if ready is not None:
@@ -134,11 +140,11 @@ class Agent:
         """What it is asked for. Raises AgentError, OSError."""
         match request["do"]:
             case "block":
-                blocked = Blocked(*(frozenset(request[kind]) for kind in ("lost", "mute", "away")))
-                await self._block(blocked, float(request["seconds"]))
+                kinds = {kind: who for kind, who in request.items() if isinstance(who, list)}
+                await self._block(Blocked.of(kinds), float(request["seconds"]))
                 return True
             case "blocked":
-                return {kind: sorted(who) for kind, who in asdict(self._blocked).items()}
+                return self._blocked.plain()
             case "links":
                 return await self._open_links(request)
             case "shape":
@@ -169,16 +175,22 @@ class Agent:
         self._expiring = asyncio.get_running_loop().create_task(self._block(Blocked(), 0))
 
     @property
-    def _shaped(self) -> Links:
+    def _shaped(self) -> PortLinks:
         if self._links is None:
             raise AgentError("links are not proxied here")
         return self._links
 
-    async def _open_links(self, request: dict[str, Any]) -> dict[str, int]:
-        targets = {name: Address(host, port) for name, (host, port) in request["targets"].items()}
-        self._links = Links(targets, framed=request["framed"])
-        await self._links.open([request["node"]])
-        return {peer: address.port for peer, address in self._links.peers(request["node"]).items()}
+    async def _open_links(self, request: dict[str, Any]) -> dict[str, dict[str, int]]:
+        targets = {
+            port: {name: Address(host, number) for name, (host, number) in nodes.items()}
+            for port, nodes in request["targets"].items()
+        }
+        self._links = links = PortLinks(targets, framed=request["framed"])
+        await links.open([request["node"]])
+        return {
+            port: {peer: address.port for peer, address in links.peers(request["node"], port).items()}
+            for port in targets
+        }
 
     async def _connect(
         self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -197,7 +209,7 @@ class Agent:
         behind = await asyncio.start_server(lead_on, LOOPBACK, 0)
         try:
             via = Address(LOOPBACK, behind.sockets[0].getsockname()[1])
-            async with self._links.probe_address(Link(*request["link"]), via) as entrance:
+            async with self._links.probe_address(Link(*request["link"]), via, request["named"]) as entrance:
                 there = await asyncio.open_connection(entrance.host, entrance.port)
                 writer.write(_CONNECTED)
                 await _pipe((reader, writer), there)

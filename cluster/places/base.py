@@ -45,6 +45,7 @@ class Capability(StrEnum):
     TURN_LEASE_CLOCKS = "turn-lease-clocks"  # TurnsClocks
     TURN_WALL_CLOCKS = "turn-wall-clocks"  # TurnsClocks
     BREAK_DISKS = "break-disks"  # BreaksDisks
+    CUT_PORTS = "cut-ports"  # CutsPorts
     CHANGE_FILES = "change-files"  # HoldsData
     MOVE_LEADERSHIP = "move-leadership"  # the system does it
     CHANGE_MEMBERS = "change-members"  # HoldsData; the system does the rest
@@ -63,6 +64,7 @@ NEEDED_FEATURES: Mapping[Capability, Feature] = MappingProxyType(
         Capability.SHAPE_FRAMES: Feature.FRAMES,
         Capability.TURN_LEASE_CLOCKS: Feature.LEASE_CLOCK,
         Capability.BREAK_DISKS: Feature.DISK,
+        Capability.CUT_PORTS: Feature.PORTS,
         Capability.MOVE_LEADERSHIP: Feature.TRANSFER,
         Capability.CHANGE_MEMBERS: Feature.MEMBERS,
     }
@@ -185,6 +187,24 @@ class CutsClients(Protocol):
 
     async def cut_clients(self, nodes: Collection[str]) -> None:
         """Replace the set of nodes that clients don't reach: bytes wait in both directions."""
+
+
+class PortCut(NamedTuple):
+    """A link of which one port lets nothing through: neither what goes to that port, nor what comes from it."""
+
+    link: Link
+    port: str
+
+
+@runtime_checkable
+class CutsPorts(Protocol):
+    """Of systems that have several ports. `Place.set_cuts` is about all of them."""
+
+    async def cut_ports(self, cuts: Iterable[PortCut]) -> None:
+        """Replace the set of cuts of one port; links that are cut as a whole stay so. Raises PlaceError."""
+
+    async def probe_port(self, cut: PortCut, timeout: float) -> bool:
+        """As `Place.probe_link`, to that port."""
 
 
 @dataclass(frozen=True, slots=True)

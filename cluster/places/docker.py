@@ -42,6 +42,7 @@ from cluster.places.base import (
     Link,
     LinkCounts,
     PlaceError,
+    PortCut,
     ProcessState,
     Shaping,
     usable,
@@ -49,9 +50,9 @@ from cluster.places.base import (
 from cluster.places.controls import Controls
 from cluster.places.docker_containers import Containers
 from cluster.places.docker_engine import Engine
-from cluster.places.docker_networks import NODE_PORT, NodeNetwork
 from cluster.places.docker_node import HOME, DockerNode
-from cluster.systems.base import Address, NodeView, Python, System
+from cluster.places.packet_filter import NODE_PORT
+from cluster.systems.base import MAIN_PORT, Address, HasPorts, NodeView, Port, Python, System, other_ports
 
 SETTLE_BUDGET_S = 20.0
 
@@ -75,6 +76,7 @@ class DockerPlace:
             Capability.SHAPE_FRAMES,
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
+            Capability.CUT_PORTS,
             Capability.CHANGE_FILES,
             Capability.MOVE_LEADERSHIP,
             Capability.CHANGE_MEMBERS,
@@ -125,28 +127,35 @@ class DockerPlace:
         image = await engine.call("the image", build.ensure, engine.client, logger.info)
         user = await engine.call("the engine's kind", _node_user, engine)
         containers = Containers(engine, self.run, self._folder, image)
-        networks = await docker_networks.lay_out(containers, self._agents, self.nodes, self._agent_arguments)
+        networks = await docker_networks.lay_out(
+            containers, self._agents, self.nodes, other_ports(self.system), self._agent_arguments
+        )
         self._direct, self._gateway = networks.direct, networks.gateway
         for node, network in networks.by_node.items():
             (self._home(node) / "data").mkdir(parents=True, exist_ok=True)
             controls = self._controls.lay_out(node, self._home(node), HOME)
+            peers = await self._peers(node)
             view = NodeView(
                 node,
                 Address("0.0.0.0", NODE_PORT),
-                await self._peers(node, networks.by_node),
+                peers[MAIN_PORT],
                 Path(HOME / "data"),
                 controls.clock,
                 controls.disk,
                 advertise=network.inner,
                 python=Python(["python3", "-m"]),
+                ports={
+                    port: Port(Address("0.0.0.0", address.port), peers[port], address)
+                    for port, address in network.ports.items()
+                },
             )
             self._nodes[node] = DockerNode(containers, self.system, view, network, self._home(node), user)
 
-    async def _peers(self, node: str, networks: Mapping[str, NodeNetwork]) -> dict[str, Address]:
-        """Where a node reaches the others: through its agent, if the run is going to shape links."""
+    async def _peers(self, node: str) -> dict[str, dict[str, Address]]:
+        """Where a node reaches each port of the others: through its agent, if the run is going to shape links."""
         if self._equipment & {Capability.SHAPE_LINKS, Capability.SHAPE_FRAMES}:
             return await self._agents.proxy_links(node, framed=Capability.SHAPE_FRAMES in self._equipment)
-        return {peer: network.inner for peer, network in networks.items() if peer != node}
+        return self._agents.direct(node)
 
     def _home(self, node: str) -> Path:
         return self._folder / "nodes" / node
@@ -193,6 +202,16 @@ class DockerPlace:
         async with self._agents.probe_address(link) as address:
             return await self.system.probe(address, timeout)
 
+    async def cut_ports(self, cuts: Iterable[PortCut]) -> None:
+        await self._agents.cut_ports(cuts)
+
+    async def probe_port(self, cut: PortCut, timeout: float) -> bool:
+        if cut.port == MAIN_PORT:
+            return await self.probe_link(cut.link, timeout)
+        assert isinstance(self.system, HasPorts)
+        async with self._agents.probe_address(cut.link, cut.port) as address:
+            return await self.system.probe_port(cut.port, address, timeout)
+
     async def shape_links(self, shapings: Mapping[Link, Shaping]) -> None:
         await self._agents.shape_links(shapings)
 
@@ -207,7 +226,7 @@ class DockerPlace:
             raise PlaceError(
                 "the way of clients can't be told from ours: this machine does not reach containers directly"
             )
-        await self._agents.cut_clients(nodes, self._gateway)
+        await self._agents.cut_clients(dict.fromkeys(nodes, self._gateway))
 
     # ---- clocks, disks and logs
 

@@ -16,9 +16,8 @@ from cluster.places.agent_links import LOOPBACK, Agents
 from cluster.places.base import PlaceError
 from cluster.places.docker_containers import Containers, fate
 from cluster.places.docker_engine import AGENT_ROLE
+from cluster.places.packet_filter import NODE_PORT
 from cluster.systems.base import Address
-
-NODE_PORT = 7420
 
 AGENT_MEMORY = "96m"
 AGENT_PROCESSES_MAX = 64
@@ -34,12 +33,14 @@ LOG_TAIL_LINES = 15
 
 @dataclass(frozen=True, slots=True)
 class NodeNetwork:
-    """What an agent's container owns: `inner` is where nodes find this one, `published` where this machine does."""
+    """What an agent's container owns: `inner` is where nodes find this one, `published` where this machine does, and
+    `ports` where nodes find the ports of its system beside the main one."""
 
     container: Container
     inner: Address
     published: Address
     control: Address  # of the agent itself
+    ports: Mapping[str, Address]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +53,20 @@ class Networks:
 
 
 async def lay_out(
-    containers: Containers, agents: Agents, nodes: Sequence[str], agent_arguments: Sequence[str]
+    containers: Containers, agents: Agents, nodes: Sequence[str], ports: Sequence[str], agent_arguments: Sequence[str]
 ) -> Networks:
-    """Make them; returns when every agent answers. Raises PlaceError."""
+    """Make them; returns when every agent answers. `ports`: those of the system beside the main one. Raises
+    PlaceError."""
     inner, outer = await all_of(
         [_make_network(containers, "nodes", internal=True), _make_network(containers, "clients", internal=False)]
     )
-    made = await all_of(_start_agent(containers, agents, node, (inner, outer), agent_arguments) for node in nodes)
+    numbers = {port: NODE_PORT + position for position, port in enumerate(ports, start=1)}
+    made = await all_of(
+        _start_agent(containers, agents, node, (inner, outer), numbers, agent_arguments) for node in nodes
+    )
     by_node = dict(zip(nodes, made, strict=True))
     for node, network in by_node.items():
-        agents.add(node, network.control, network.inner)
+        agents.add(node, network.control, network.inner, network.ports)
     await all_of(_await_agent(containers, agents, node, network.container) for node, network in by_node.items())
     await containers.engine.call("the network could not be looked at", inner.reload)
     return Networks(
@@ -88,7 +93,12 @@ async def _make_network(containers: Containers, use: str, *, internal: bool) -> 
 
 
 async def _start_agent(
-    containers: Containers, agents: Agents, node: str, networks: tuple[Network, Network], arguments: Sequence[str]
+    containers: Containers,
+    agents: Agents,
+    node: str,
+    networks: tuple[Network, Network],
+    numbers: Mapping[str, int],
+    arguments: Sequence[str],
 ) -> NodeNetwork:
     inner, outer = networks
 
@@ -111,11 +121,13 @@ async def _start_agent(
         container.reload()
         network = container.attrs["NetworkSettings"]
         published = {port: int(network["Ports"][f"{port}/tcp"][0]["HostPort"]) for port in (NODE_PORT, AGENT_PORT)}
+        host = network["Networks"][inner.name]["IPAddress"]
         return NodeNetwork(
             container,
-            Address(network["Networks"][inner.name]["IPAddress"], NODE_PORT),
+            Address(host, NODE_PORT),
             Address(LOOPBACK, published[NODE_PORT]),
             Address(LOOPBACK, published[AGENT_PORT]),
+            {port: Address(host, number) for port, number in numbers.items()},
         )
 
     return await containers.engine.call(f"the network of {node} could not be made", work)

@@ -30,16 +30,18 @@ from cluster.places.base import (
     Link,
     LinkCounts,
     PlaceError,
+    PortCut,
     ProcessState,
     Shaping,
     usable,
 )
 from cluster.places.controls import Controls
-from cluster.places.links import LOOPBACK, Links
+from cluster.places.links import LOOPBACK
 from cluster.places.node_log import NodeLog
 from cluster.places.node_process import NodeProcess
+from cluster.places.port_links import PortLinks
 from cluster.places.reaper import MARK_VARIABLE, Reaper
-from cluster.systems.base import Address, NodeView, System
+from cluster.systems.base import MAIN_PORT, Address, HasPorts, NodeView, Port, System, other_ports
 
 #: A link has a listener and, for each connection, two sockets: one connection in use and one that is being replaced.
 FILES_PER_LINK = 5
@@ -51,7 +53,7 @@ FILES_BASE = 1_000
 class _Node:
     view: NodeView
     process: NodeProcess
-    reservation: socket.socket
+    reservations: Sequence[socket.socket]
 
 
 class LocalPlace:
@@ -68,6 +70,7 @@ class LocalPlace:
             Capability.CUT_CLIENTS,
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
+            Capability.CUT_PORTS,
             Capability.CHANGE_FILES,
             Capability.MOVE_LEADERSHIP,
             Capability.CHANGE_MEMBERS,
@@ -80,7 +83,7 @@ class LocalPlace:
         self.nodes: Sequence[str] = tuple(nodes)
         self._folder = folder.resolve()
         self._nodes: dict[str, _Node] = {}
-        self._links: Links | None = None
+        self._links: PortLinks | None = None
         self._reaper = Reaper()
         self._equipment: frozenset[Capability] = frozenset()
         self._controls = Controls()
@@ -90,7 +93,7 @@ class LocalPlace:
         self._controls.equip(capabilities, self.system)
 
     @property
-    def links(self) -> Links:
+    def links(self) -> PortLinks:
         if self._links is None:
             raise PlaceError("the place is not open: it has no links yet")
         return self._links
@@ -107,10 +110,15 @@ class LocalPlace:
             raise
 
     async def _lay_out(self) -> None:
-        _allow_files(FILES_BASE + FILES_PER_LINK * len(self.nodes) * (len(self.nodes) - 1))
-        reservations = {node: _reserve_port() for node in self.nodes}
-        listens = {node: Address(LOOPBACK, sock.getsockname()[1]) for node, sock in reservations.items()}
-        self._links = Links(
+        links = (1 + len(other_ports(self.system))) * len(self.nodes) * (len(self.nodes) - 1)
+        _allow_files(FILES_BASE + FILES_PER_LINK * links)
+        ports = (MAIN_PORT, *other_ports(self.system))
+        reservations = {port: {node: _reserve_port() for node in self.nodes} for port in ports}
+        listens = {
+            port: {node: Address(LOOPBACK, sock.getsockname()[1]) for node, sock in by_node.items()}
+            for port, by_node in reservations.items()
+        }
+        self._links = PortLinks(
             listens,
             framed=Capability.SHAPE_FRAMES in self._equipment,
             doors=Capability.CUT_CLIENTS in self._equipment,
@@ -121,8 +129,17 @@ class LocalPlace:
             data = home / "data"
             data.mkdir(parents=True, exist_ok=True)
             controls = self._controls.lay_out(node, home, home)
-            view = NodeView(node, listens[node], self._links.peers(node), data, controls.clock, controls.disk)
-            self._nodes[node] = _Node(view, NodeProcess(node, NodeLog(home / "node.log")), reservations[node])
+            view = NodeView(
+                node,
+                listens[MAIN_PORT][node],
+                self._links.peers(node),
+                data,
+                controls.clock,
+                controls.disk,
+                ports={port: Port(listens[port][node], self._links.peers(node, port)) for port in ports[1:]},
+            )
+            held = [by_node[node] for by_node in reservations.values()]
+            self._nodes[node] = _Node(view, NodeProcess(node, NodeLog(home / "node.log")), held)
         await self._reaper.start()
 
     def address(self, node: str) -> Address:
@@ -167,6 +184,19 @@ class LocalPlace:
     async def probe_link(self, link: Link, timeout: float) -> bool:
         async with self.links.probe_address(link) as address:
             return await self.system.probe(address, timeout)
+
+    async def cut_ports(self, cuts: Iterable[PortCut]) -> None:
+        try:
+            self.links.cut_ports(cuts)
+        except KeyError as problem:
+            raise PlaceError(f"there is no link or port {problem}") from None
+
+    async def probe_port(self, cut: PortCut, timeout: float) -> bool:
+        if cut.port == MAIN_PORT:
+            return await self.probe_link(cut.link, timeout)
+        assert isinstance(self.system, HasPorts)
+        async with self.links.probe_address(cut.link, port=cut.port) as address:
+            return await self.system.probe_port(cut.port, address, timeout)
 
     async def shape_links(self, shapings: Mapping[Link, Shaping]) -> None:
         try:
@@ -234,7 +264,8 @@ class LocalPlace:
             # Reached with nodes alive only when the above was cancelled or failed.
             for entry in self._nodes.values():
                 entry.process.signal(signal.SIGKILL)
-                entry.reservation.close()
+                for reservation in entry.reservations:
+                    reservation.close()
             self._controls.close()
             if self._links is not None:
                 self._links.close()

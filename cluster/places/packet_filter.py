@@ -11,6 +11,7 @@ Rules.
    towards A, so what must come back for that passes (acknowledgements without data, and answers to B's own SYN), while
    A's data, its new connections, its FIN and RST are dropped. Dropping all of A's packets would stop both directions
    of TCP, and "A hears B, but B doesn't hear A", in which protocols break, could not be had.
+   A cut may be about one port: about connections to it, whoever of the two opened these.
 4. Probes measure one direction, so answers to them always pass: they come from a port range that nothing else uses.
 5. With nft each address is blocked for a number of seconds and must be blocked anew before they are over: a cut ends
    by itself when nobody renews it. iptables has no such thing; whoever runs the scripts has to keep the time.
@@ -21,9 +22,9 @@ iptables, data of 1 to 3 bytes in a packet of its own passes a one-way cut: u32 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple, Protocol
 
 #: Where probes come from: above the ports that Linux gives to outgoing connections (32768-60999).
 PROBE_PORTS = range(61_000, 62_000)
@@ -37,15 +38,35 @@ TABLE = "fencepost"
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Whose packets (addresses) don't arrive: `lost`, none at all; `mute`, none that begin or say something. `away` are
-    clients, at whose side nothing can be filtered: between them and the node's port nothing passes either way."""
+    """Whose packets (addresses) don't arrive: `lost`, none at all; `mute`, none that begin or say something; `lost_at`
+    and `mute_at` (address, port), none from or to that port. `away` are clients, at whose side nothing can be filtered:
+    between them and the node's port nothing passes either way."""
 
     lost: frozenset[str] = field(default_factory=frozenset)
     mute: frozenset[str] = field(default_factory=frozenset)
     away: frozenset[str] = field(default_factory=frozenset)
+    lost_at: frozenset[tuple[str, int]] = field(default_factory=frozenset)
+    mute_at: frozenset[tuple[str, int]] = field(default_factory=frozenset)
 
     def __bool__(self) -> bool:
-        return bool(self.lost or self.mute or self.away)
+        return bool(self.lost or self.mute or self.away or self.lost_at or self.mute_at)
+
+    def plain(self) -> dict[str, list[Any]]:
+        """As JSON has it; `of` is the inverse."""
+        return {kind: sorted(map(_listed, who)) for kind, who in asdict(self).items()}
+
+    @staticmethod
+    def of(plain: Mapping[str, Sequence[Any]]) -> Blocked:
+        parts = {kind: frozenset(map(_unlisted, who)) for kind, who in plain.items()}
+        return Blocked(**{name.name: parts.get(name.name, frozenset()) for name in fields(Blocked)})
+
+
+def _listed(who: str | tuple[str, int]) -> str | list[str | int]:
+    return who if isinstance(who, str) else list(who)
+
+
+def _unlisted(who: str | Sequence[Any]) -> Any:
+    return who if isinstance(who, str) else tuple(who)
 
 
 class Step(NamedTuple):
@@ -87,12 +108,13 @@ class Nft:
 
     def replace(self, blocked: Blocked, seconds: float) -> Sequence[Step]:
         lines = []
-        for kind, addresses in (("lost", blocked.lost), ("mute", blocked.mute), ("away", blocked.away)):
-            for family, members in zip(("4", "6"), _by_family(addresses), strict=True):
+        for kind, who in asdict(blocked).items():
+            by_family = _by_family(one if isinstance(one, str) else f"{one[0]} . {one[1]}" for one in who)
+            for family, members in zip(("4", "6"), by_family, strict=True):
                 name = f"inet {self._table} {kind}{family}"
                 lines.append(f"flush set {name}")
                 if members:
-                    elements = ", ".join(f"{address} timeout {round(seconds * 1000)}ms" for address in members)
+                    elements = ", ".join(f"{member} timeout {round(seconds * 1000)}ms" for member in members)
                     lines.append(f"add element {name} {{ {elements} }}")
         return [Step(("nft", "-f", "-"), "\n".join(lines) + "\n")]
 
@@ -114,11 +136,25 @@ table inet {name} {{
   set mute6 {{ type ipv6_addr; flags timeout; }}
   set away4 {{ type ipv4_addr; flags timeout; }}
   set away6 {{ type ipv6_addr; flags timeout; }}
+  set lost_at4 {{ type ipv4_addr . inet_service; flags timeout; }}
+  set lost_at6 {{ type ipv6_addr . inet_service; flags timeout; }}
+  set mute_at4 {{ type ipv4_addr . inet_service; flags timeout; }}
+  set mute_at6 {{ type ipv6_addr . inet_service; flags timeout; }}
   chain mute {{
     meta l4proto != tcp drop
     tcp flags & (syn | ack) == syn drop
     tcp flags & (fin | rst) != 0 drop
     @ih,0,8 >= 0 drop
+  }}
+  chain ports {{
+    ip saddr . th dport @lost_at4 drop
+    ip saddr . th sport @lost_at4 drop
+    ip6 saddr . th dport @lost_at6 drop
+    ip6 saddr . th sport @lost_at6 drop
+    ip saddr . th dport @mute_at4 jump mute
+    ip saddr . th sport @mute_at4 jump mute
+    ip6 saddr . th dport @mute_at6 jump mute
+    ip6 saddr . th sport @mute_at6 jump mute
   }}
   chain input {{
     type filter hook input priority -300; policy accept;
@@ -129,6 +165,7 @@ table inet {name} {{
     ip6 saddr @mute6 jump mute
     ip saddr @away4 tcp dport {node_port} drop
     ip6 saddr @away6 tcp dport {node_port} drop
+    meta l4proto {{ tcp, udp }} jump ports
   }}
   chain output {{
     type filter hook output priority -300; policy accept;
@@ -160,13 +197,8 @@ class Iptables:
         return steps
 
     def replace(self, blocked: Blocked, seconds: float) -> Sequence[Step]:
-        lost, mute, away = map(_by_family, (blocked.lost, blocked.mute, blocked.away))
         return [
-            Step(
-                (f"{tool}-restore", "-w", "--noflush"),
-                self._chains.filled(payload, lost[family], mute[family], away[family]),
-                optional,
-            )
+            Step((f"{tool}-restore", "-w", "--noflush"), self._chains.filled(payload, blocked, family), optional)
             for family, ((tool, optional), payload) in enumerate(zip(self._tools(), _U32_PAYLOAD, strict=True))
         ]
 
@@ -195,8 +227,9 @@ class _Chains:
         self.names = self._input, self._away, self._mute = name, f"{name}-AWAY", f"{name}-MUTE"
         self.hooks = (("INPUT", self._input), ("OUTPUT", self._away))
 
-    def filled(self, payload: str, lost: Sequence[str], mute: Sequence[str], away: Sequence[str]) -> str:
-        """Naming a chain empties it; iptables-restore applies all or nothing."""
+    def filled(self, payload: str, blocked: Blocked, family: int) -> str:
+        """Naming a chain empties it; iptables-restore applies all or nothing. `family` 0: IPv4, 1: IPv6."""
+        lost, mute, away = (_by_family(who)[family] for who in (blocked.lost, blocked.mute, blocked.away))
         lines = [
             "*filter",
             *(f":{chain} - [0:0]" for chain in self.names),
@@ -210,9 +243,18 @@ class _Chains:
             *(f"-A {self._input} -s {address} -j {self._mute}" for address in mute),
             *(f"-A {self._input} -s {address} -p tcp --dport {self._node_port} -j DROP" for address in away),
             *(f"-A {self._away} -d {address} -p tcp --sport {self._node_port} -j DROP" for address in away),
+            *(f"-A {self._input} {packets} -j DROP" for packets in _of_ports(blocked.lost_at, family)),
+            *(f"-A {self._input} {packets} -j {self._mute}" for packets in _of_ports(blocked.mute_at, family)),
             "COMMIT",
         ]
         return "\n".join(lines) + "\n"
+
+
+def _of_ports(ports: Iterable[tuple[str, int]], family: int) -> Iterator[str]:
+    """What iptables calls the packets from or to these."""
+    for address, port in sorted(ports):
+        if (":" in address) == bool(family):
+            yield from (f"-s {address} -p {p} --{end} {port}" for p in ("tcp", "udp") for end in ("dport", "sport"))
 
 
 def _by_family(addresses: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cluster import places, systems
 from cluster.places.base import Capability, lacking, usable
-from cluster.systems.base import Feature
+from cluster.systems.base import MAIN_PORT, Feature, other_ports
 from fencepost.scenario.model import Scenario
 from nemesis import kinds, schedule, swarm
 from nemesis.schedule import Planned
@@ -23,6 +23,11 @@ def lacking_features(scenario: Scenario) -> Mapping[Capability, Feature]:
     """What its place could do as well if its system had such features. Raises UnknownName."""
     system = systems.create(scenario.system, scenario.mutant)
     return lacking(places.load(scenario.place).capabilities, system)
+
+
+def ports(scenario: Scenario) -> tuple[str, ...]:
+    """The names of the ports of its system. Raises UnknownName."""
+    return MAIN_PORT, *other_ports(systems.create(scenario.system, scenario.mutant))
 
 
 def faults(scenario: Scenario) -> tuple[FaultSpec, ...]:

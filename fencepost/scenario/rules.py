@@ -95,6 +95,7 @@ def _workload(scenario: Scenario) -> Iterator[Complaint]:
 def _faults(scenario: Scenario) -> Iterator[Complaint]:
     try:
         capabilities, lacking = chaos.capabilities(scenario), chaos.lacking_features(scenario)
+        ports = chaos.ports(scenario)
     except UnknownName:
         return
     nodes = scenario.node_names()
@@ -106,7 +107,7 @@ def _faults(scenario: Scenario) -> Iterator[Complaint]:
     for position, spec in enumerate(scenario.nemesis):
         path = f"nemesis[{position}]"
         clients = scenario.workload.clients
-        for problem in validate(spec, nodes, scenario.time_limit_ns, capabilities, clients, lacking):
+        for problem in validate(spec, nodes, scenario.time_limit_ns, capabilities, clients, lacking, ports):
             rests_on = (path, "nodes", "time_limit", "place")
             yield Complaint(f"{path}.{problem.field}", problem.found, problem.remedy, rests_on)
 

@@ -19,9 +19,9 @@ from cluster.places import agent_links
 from cluster.places.base import Capability, Clock, ClockSetting, DiskMode, Link, PlaceError, ProcessState
 from cluster.places.docker import DockerPlace
 from cluster.places.docker_engine import AGENT_ROLE, HARNESS_LABEL, NODE_ROLE, estates
-from cluster.places.docker_networks import NODE_PORT
 from cluster.places.node_log import TAIL_LINES
 from cluster.places.ownership import Harness
+from cluster.places.packet_filter import NODE_PORT
 from cluster.readiness import await_ready
 from cluster.systems.base import Launch, NodeView
 from cluster.systems.lockd import Lockd, LockdClient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -11,7 +12,13 @@ import pytest
 
 from cluster.places.packet_filter import FILTERS, Blocked, Filter, Iptables, Nft, Step
 
-BLOCKED = Blocked(frozenset({"192.0.2.1", "2001:db8::1"}), frozenset({"192.0.2.2", "2001:db8::2"}))
+BLOCKED = Blocked(
+    frozenset({"192.0.2.1", "2001:db8::1"}),
+    frozenset({"192.0.2.2", "2001:db8::2"}),
+    lost_at=frozenset({("192.0.2.3", 4321), ("2001:db8::3", 4321)}),
+    mute_at=frozenset({("192.0.2.4", 4321), ("2001:db8::4", 4321)}),
+)
+ADDRESSES = {*BLOCKED.lost, *BLOCKED.mute, *(address for address, _ in BLOCKED.lost_at | BLOCKED.mute_at)}
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root")
 
@@ -35,13 +42,14 @@ def test_rules_are_installed_replaced_as_a_whole_and_removed(family: Filter) -> 
     question = "nft list ruleset" if family.name == "nft" else "iptables-save; ip6tables-save"
     first = [*family.install(), *family.replace(BLOCKED, 60)]
     (rules,) = in_namespace(first, question)
-    for address in (*BLOCKED.lost, *BLOCKED.mute):
+    for address in ADDRESSES:
         assert address in rules
+    assert "4321" in rules
     (rules,) = in_namespace([*first, *family.replace(Blocked(mute=frozenset({"192.0.2.9"})), 60)], question)
     assert "192.0.2.9" in rules
-    assert not [address for address in (*BLOCKED.lost, *BLOCKED.mute) if address in rules]
+    assert not [address for address in ADDRESSES if address in rules]
     (rules,) = in_namespace([*first, *family.install()], question)
-    assert not [address for address in (*BLOCKED.lost, *BLOCKED.mute) if address in rules]
+    assert not [address for address in ADDRESSES if address in rules]
     assert rules.count("INPUT -j FENCEPOST\n") in (0, 2), "once for each family"
     (rules,) = in_namespace([*first, *family.remove(), *family.remove()], question)
     assert "FENCEPOST" not in rules.upper()
@@ -68,3 +76,10 @@ def test_the_best_is_tried_first() -> None:
         ("iptables", False),
         ("iptables-legacy", False),
     ]
+
+
+def test_what_is_blocked_is_the_same_after_json() -> None:
+    assert Blocked.of(json.loads(json.dumps(BLOCKED.plain()))) == BLOCKED
+    assert Blocked.of({}) == Blocked()
+    assert not Blocked()
+    assert Blocked(mute_at=BLOCKED.mute_at)
