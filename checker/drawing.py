@@ -6,8 +6,9 @@ module is needed, and the picture needs nothing else either: no script, no font,
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from checker.verdict import CitedOperation, Finding
@@ -19,6 +20,9 @@ TOP = 70
 BAR = 18
 
 _COLOURS = {"ok": "#3f8f5b", "fail": "#b5532d", "info": "#8a8a8a"}
+
+#: What XML has no way to say, and what turns the direction of text around.
+_UNSPEAKABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def draw(finding: Finding) -> str:
@@ -32,10 +36,10 @@ def draw(finding: Finding) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
         ' font-family="sans-serif" font-size="13" role="img">',
-        f"<title>{escape(lines[0])}</title>",
+        f"<title>{_text(lines[0])}</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="16" y="26" font-size="15" font-weight="bold">{escape(_cut(lines[0], 110))}</text>',
-        f'<text x="16" y="46" fill="#555">claim {escape(finding.claim)}</text>',
+        f'<text x="16" y="26" font-size="15" font-weight="bold">{_text(_cut(lines[0], 110))}</text>',
+        f'<text x="16" y="46" fill="#555">claim {_text(finding.claim)}</text>',
     ]
     for row, operation in enumerate(operations):
         parts += _bar(operation, TOP + ROW * row, places)
@@ -44,7 +48,7 @@ def draw(finding: Finding) -> str:
         parts.append(f'<text x="16" y="{below + 14}" font-weight="bold">why this can\'t be</text>')
     for number, edge in enumerate(edges):
         text = f"{edge['before']} comes before {edge['after']}: {edge['because']}"
-        parts.append(f'<text x="16" y="{below + 36 + 20 * number}">{escape(_cut(text, 130))}</text>')
+        parts.append(f'<text x="16" y="{below + 36 + 20 * number}">{_text(_cut(text, 130))}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -67,12 +71,12 @@ def _bar(operation: CitedOperation, y: int, places: dict[int, float]) -> list[st
     middle = y + BAR / 2 + 4
     when = f"[{operation.index}] {operation.invoked_s:.3f} s – {completed}"
     return [
-        f'<text x="16" y="{middle:g}">{escape(_cut(f"process {operation.process}{where}", 26))}</text>',
+        f'<text x="16" y="{middle:g}">{_text(_cut(f"process {operation.process}{where}", 26))}</text>',
         f'<rect x="{start:.1f}" y="{y}" width="{max(3.0, end - start):.1f}" height="{BAR}" rx="3" fill="{colour}"'
         f' fill-opacity="0.25" stroke="{colour}"{dashes}/>',
-        f'<text x="{start + 5:.1f}" y="{middle:g}">{escape(f"{operation.f}{token}: {result}")}</text>',
+        f'<text x="{start + 5:.1f}" y="{middle:g}">{_text(f"{operation.f}{token}: {result}")}</text>',
         f'<text x="{start:.1f}" y="{y + BAR + 13}" font-size="10" fill="#777">'
-        f"{escape(when)} · {escape(_cut(operation.role, 80))}</text>",
+        f"{_text(when)} · {_text(_cut(operation.role, 80))}</text>",
     ]
 
 
@@ -102,3 +106,8 @@ def _constraints(operations: Sequence[CitedOperation], places: dict[int, float])
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _text(text: str) -> str:
+    """As XML; what it can't hold is written as Python writes it, such as \\x1b."""
+    return html.escape(_UNSPEAKABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import checker
 from checker.history import Event
-from fencepost import report
+from fencepost import invocation, report
 from fencepost.outcome import Outcome
 from fencepost.scenario import Scenario
 from fencepost.store import write_text
@@ -22,10 +21,10 @@ logger = logging.getLogger(__name__)
 
 def replay_command(scenario: Scenario) -> str:
     """The command line that runs a scenario again as it was run, whatever its file says."""
-    words = ["fencepost", "run", str(scenario.path or f"{scenario.name}.yaml"), "--place", scenario.place]
+    words = ["run", str(scenario.path or f"{scenario.name}.yaml"), "--place", scenario.place]
     words += ["--seed", str(scenario.seed), "--nodes", str(scenario.nodes)]
     words += ["--time-limit", f"{scenario.time_limit_ns / 1e9:g}s"]
-    return shlex.join(words)
+    return invocation.command(words)
 
 
 def options(scenario: Scenario, tokens_span_keys: bool, evidence: checker.Evidence | None = None) -> checker.Options:
@@ -70,7 +69,7 @@ def about(outcome: Outcome) -> report.About:
     return report.About(
         title=scenario.name,
         facts=facts,
-        command=f"fencepost repro {shlex.quote(str(outcome.folder.repro))}",
+        command=invocation.command(["repro", str(outcome.folder.repro)]),
         notices=notices,
         expectation=_expectation(outcome),
         minimums=scenario.coverage,

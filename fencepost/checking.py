@@ -13,6 +13,7 @@ from cluster import systems
 from cluster.registry import UnknownName
 from fencepost import analysis, evidence, foreign, quantities, report
 from fencepost.exits import UserError
+from fencepost.outcome import cut_short
 from fencepost.scenario import Scenario, ScenarioError, read
 from fencepost.store import RunFolder
 
@@ -29,6 +30,8 @@ class Request:
     engine: checker.Engine = checker.Engine.AUTO
     #: What was odd about the request, and is told with the verdict.
     warnings: tuple[str, ...] = ()
+    #: Why the run whose folder was given did not come to its end.
+    cut_short: str | None = None
 
 
 def request(
@@ -42,14 +45,14 @@ def request(
     """Raises UserError, OptionsError for claims that do not exist."""
     if claims is not None and not claims:
         raise UserError(f"--claims names none; there are {', '.join(checker.CLAIMS)}")
-    scenario = None
+    scenario = why = None
     if path.is_dir():
         folder = RunFolder(path)
         if not folder.history.exists():
             raise UserError(
                 f"{path}: a folder without {folder.history.name}; a history or the folder of a run is needed"
             )
-        path, scenario = folder.history, _scenario_of(folder)
+        path, scenario, why = folder.history, _scenario_of(folder), cut_short(folder)
     reading = reading or foreign.Reading()
     if engine not in set(checker.Engine):
         raise UserError(f"--engine: found {engine!r}; {', '.join(checker.Engine)} are known")
@@ -57,7 +60,7 @@ def request(
     share = None if clock_error is None else _share(clock_error)
     if scenario is None:
         options = checker.Options(clock_error=share or 0.0, tokens_span_keys=tokens_span_keys)
-        return Request(path, claims or checker.DEFAULT_CLAIMS, options, None, reading, how)
+        return Request(path, claims or checker.DEFAULT_CLAIMS, options, None, reading, how, cut_short=why)
     spans = tokens_span_keys or _spans_keys(scenario, RunFolder(path.parent))
     warnings: tuple[str, ...] = ()
     if spans is None:
@@ -69,7 +72,7 @@ def request(
     options = analysis.options(scenario, spans is True, found)
     if share is not None:
         options = replace(options, clock_error=share)
-    return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, how, warnings)
+    return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, how, warnings, why)
 
 
 def _scenario_of(folder: RunFolder) -> Scenario | None:
@@ -137,6 +140,7 @@ def about(request: Request) -> report.About:
     return report.About(
         title=request.scenario.name if request.scenario else request.path.name,
         facts=facts,
+        notices=[] if request.cut_short is None else [f"All this is on what was recorded: {request.cut_short}."],
         minimums=request.options.coverage,
         clock_error=request.options.clock_error,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -150,12 +151,14 @@ def check(
 ) -> None:
     """Check a recorded history.
 
-    Given the folder of a run, its scenario says which claims, which clock error and which coverage. Histories of Jepsen
+    Given the folder of a run, its scenario says which claims, which clock error and which coverage; a run that was
+    interrupted has no verdict then, unless it shows a violation. Histories of Jepsen
     (history.edn, or its log) and Porcupine are recognised. Models: register, cas-register, mutex, owner-mutex,
     leased-mutex, reentrant-mutex, fenced-mutex, reentrant-fenced-mutex, semaphore, read-write-lock, fifo-queue, set,
     key-value, or a class of your own.
     """
     from fencepost import analysis, checking, foreign, tables
+    from fencepost.terminal import harmless
 
     console = make_console(as_json)
     names = None if claims is None else [name.strip() for name in claims.split(",") if name.strip()]
@@ -164,10 +167,19 @@ def check(
         raise UserError("--model checks one thing; --claims, --report and --certificate are for histories of locks")
     request = checking.request(history, names, clock_error, tokens_span_keys, reading, engine)
     results, events = checking.check(request, events_wanted=report is not None)
+    document, code = results.to_dict(), Exit(results.exit_code)
     console.print(tables.results_table(results, dict(request.options.coverage)), soft_wrap=True)
-    console.print(tables.verdict_line(results), soft_wrap=True)
+    if request.cut_short is not None and code is not Exit.VIOLATED:
+        document, code = {**document, "verdict": "unknown"}, Exit.UNKNOWN
+        console.print(tables.no_verdict_line(results, "UNKNOWN: the run did not come to its end"), soft_wrap=True)
+    else:
+        console.print(tables.verdict_line(results), soft_wrap=True)
+    if request.cut_short is not None:
+        document["cut_short"] = request.cut_short
+        line = harmless(f"cut short   {request.cut_short}")
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if report is not None:
-        warning = analysis.write_report(report, events, results.to_dict(), checking.about(request))
+        warning = analysis.write_report(report, events, document, checking.about(request))
         if warning is not None:
             raise UserError(f"{report}: {warning}")
         console.print(f"report      {report}", markup=False, highlight=False, soft_wrap=True)
@@ -185,8 +197,8 @@ def check(
         words = f"certificate {certificate} (linearizable: {verdict})"
         console.print(words, markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        print_json(results.to_dict())
-    raise Finished(Exit(results.exit_code))
+        print_json(document)
+    raise Finished(code)
 
 
 @app.command(epilog=EPILOG)
@@ -216,23 +228,30 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Instead of stdout.")] = None,
     format: FormatOption = "auto",
 ) -> None:
-    """Write a history in another format: Jepsen's EDN, a trace for Perfetto (ui.perfetto.dev), or our own."""
+    """Write a history in another format.
+
+    Jepsen's EDN, a trace for Perfetto (ui.perfetto.dev), or our own. On a terminal, what it would obey is written as an
+    escape; a file or a pipe gets every character as it is.
+    """
     from fencepost import foreign
+    from fencepost.terminal import harmless
 
     parts = foreign.export(history, format, target)
     if output is not None:
         _write(output, lambda path: foreign.write(path, parts))
     else:
+        shown = harmless if sys.stdout.isatty() else str
         for part in parts:
-            print(part, end="")
+            print(shown(part), end="")
     raise Finished(Exit.VALID)
 
 
 @app.command(epilog=EPILOG)
 def lint(history: HistoryArgument, format: FormatOption = "auto") -> None:
-    """Name what is well-formed in a history and hardly what was meant, such as a timeout that counts as a failure.
+    """Name what is suspicious in a history.
 
-    Exits with 0 whatever is found.
+    That is what is well-formed and hardly what was meant, such as a timeout that counts as a failure. Exits with 0
+    whatever is found.
     """
     from fencepost import foreign
     from fencepost.terminal import harmless

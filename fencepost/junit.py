@@ -18,6 +18,7 @@ from pathlib import Path
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
+from fencepost import invocation
 from fencepost.outcome import Status
 from fencepost.store import write_text
 from fencepost.suite import Entry, Summary
@@ -59,7 +60,7 @@ def _case(entry: Entry) -> TestCase:
     if entry.outcome is not None:
         scenario = entry.outcome.scenario
         folder = entry.outcome.folder
-        again = f"fencepost repro {folder.repro}"
+        again = invocation.command(["repro", str(folder.repro)])
         case.system_out = _plain(f"seed {scenario.seed}\nreport {folder.report}\nagain {again}")
     return case
 

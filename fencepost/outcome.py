@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Any
 
 from checker.verdict import Results, Verdict
+from cluster.places.ownership import Harness
 from fencepost.exits import Exit
 from fencepost.scenario import Scenario
-from fencepost.store import RunFolder
+from fencepost.store import RunFolder, document
 
 
 class Status(StrEnum):
@@ -99,6 +100,21 @@ class Outcome:
                 "failure": self.failure,
             },
         }
+
+
+def cut_short(folder: RunFolder) -> str | None:
+    """Why the run of a folder did not come to its end, as far as the folder tells; None when it did, or is no run's."""
+    run = document(folder.results).get("run")
+    if not isinstance(run, dict):
+        harness = Harness.parse(str(folder.recorded().get("harness")))
+        if harness is None:
+            return None
+        return "the run goes on" if harness.alive() else "its harness was killed, or could not write its results"
+    if isinstance(run.get("failure"), str):
+        return f"the harness failed: {run['failure']}"
+    if isinstance(run.get("interrupted"), str):
+        return f"{run['interrupted']} ended the run early"
+    return None
 
 
 NOTHING_CHECKED: dict[str, Any] = {

@@ -35,9 +35,7 @@ JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that run seeds; without it, one per core.")
 ]
 
-mutants_app = typer.Typer(
-    help="Deliberately broken lockd nodes: does the testbed find what is wrong?", no_args_is_help=True
-)
+mutants_app = typer.Typer(help="Nodes that are broken on purpose: are they found?", no_args_is_help=True)
 app.add_typer(mutants_app, name="mutants")
 
 
@@ -57,7 +55,7 @@ def fuzz(
     folder: StoreOption = Path("store"),
     as_json: JsonOption = False,
 ) -> None:
-    """Run scenarios at the place sim with many seeds, and look for violations.
+    """Look for violations in the simulation, with many seeds.
 
     Each seed runs a variant of the scenario: sizes, leases and faults are drawn from it. What violates a claim is run
     once more into a folder of its own, with the YAML that `repro` and `shrink` take. The exit code is that of the worst
@@ -205,7 +203,10 @@ def mutants_matrix(
         Path, typer.Option("--out", metavar="FILE", help="The table; its data go beside it as JSON.")
     ] = Path("docs/kill-matrix.md"),
 ) -> None:
-    """Hunt every mutant in the simulation and write which claim finds it, after how many seeds and seconds."""
+    """Hunt every mutant, and write which claim finds it.
+
+    In the simulation; the table also says after how many seeds and seconds.
+    """
     from fencepost import matrix
     from fencepost.store import write_json, write_text
 

@@ -142,8 +142,9 @@ def _run_one(one: SuiteEntry, run_one: Callable[[SuiteEntry], Outcome]) -> tuple
         return Entry(file, file.stem, Status.BAD_FILE, str(problem)), False
     except KeyboardInterrupt:
         return Entry(file, file.stem, Status.NOT_RUN, "interrupted", None, time.monotonic() - began), True
-    except UserError:
-        raise
+    except UserError as problem:
+        # Such as a store that has no room for this run; those that were made before it still count.
+        return Entry(file, file.stem, Status.HARNESS, str(problem), None, time.monotonic() - began), False
     except Exception as problem:
         # One run's harness must not take the results of the others with it.
         logger.exception("the harness failed at %s", file)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from checker.verdict import COVERAGE, Results, Verdict
+from fencepost import invocation
 from fencepost.index import Run
 from fencepost.outcome import Outcome, Status
 from fencepost.suite import Entry, Summary
@@ -81,7 +82,7 @@ def verdict_line(results: Results) -> Text:
     return line
 
 
-def _no_verdict_line(results: Results, words: str, style: str) -> Text:
+def no_verdict_line(results: Results, words: str, style: str = _STYLES[Verdict.UNKNOWN]) -> Text:
     """In place of a verdict that would be taken for one on the whole run."""
     line = Text("verdict     ", style="dim")
     line.append(words, style=style)
@@ -96,9 +97,9 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     results = outcome.results
     if results is not None:
         if outcome.failure is not None:
-            line = _no_verdict_line(results, "HARNESS FAILED", "bold magenta")
+            line = no_verdict_line(results, "HARNESS FAILED", "bold magenta")
         elif outcome.cut_short:
-            line = _no_verdict_line(results, "UNKNOWN: interrupted", _STYLES[Verdict.UNKNOWN])
+            line = no_verdict_line(results, "UNKNOWN: interrupted")
         else:
             line = verdict_line(results)
         parts += [results_table(results, dict(outcome.scenario.coverage)), Text(), line]
@@ -116,7 +117,7 @@ def outcome_table(outcome: Outcome) -> RenderableType:
     if outcome.folder.report.exists():
         parts.append(_row("report", str(outcome.folder.report)))
     if outcome.folder.repro.exists():
-        parts.append(_row("again", f"fencepost repro {outcome.folder.repro}"))
+        parts.append(_row("again", invocation.command(["repro", str(outcome.folder.repro)])))
     if outcome.failure is not None:
         parts.append(Text(harmless(f"the harness failed: {outcome.failure}"), style="bold magenta"))
         parts.append(_row("log", str(outcome.folder.log)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,16 @@ import pytest
 
 from checker.history import Event
 from tests.fencepost.synthetic import chaos
+
+ROOT = Path(__file__).parents[2]
+
+TINY = """
+name: x
+place: sim
+nodes: 1
+time_limit: 2s
+workload: {kind: mutex, clients: 1, keys: 1, rate: 5/s, lease: 500ms, hold: 5ms..20ms, timeout: 500ms}
+"""
 
 KEYS = {"verdict", "claims", "operations", "coverage", "seconds"}
 
@@ -151,6 +162,53 @@ def test_a_bad_scenario_names_file_line_and_field(tmp_path: Path) -> None:
     result = fencepost("suite", path, "--json", cwd=tmp_path)
     assert result.returncode == 254
     assert json.loads(result.stdout)["runs"][0]["status"] == "bad-file"
+
+
+def test_a_store_that_cannot_be_written_takes_no_summary_with_it(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(TINY)
+    (tmp_path / "store").write_text("a file")
+    result = fencepost("suite", "a.yaml", "b.yaml", "--summary", "s.json", "--junit", "j.xml", cwd=tmp_path)
+    assert result.returncode == 255, result.stderr
+    runs = json.loads((tmp_path / "s.json").read_text())["runs"]
+    assert [run["status"] for run in runs] == ["harness", "harness"]
+    assert "cannot make a run's folder in store" in runs[0]["message"]
+    assert 'errors="2"' in (tmp_path / "j.xml").read_text()
+    assert fencepost("run", "a.yaml", cwd=tmp_path).returncode == 254
+
+
+@pytest.mark.parametrize("command", [[], ["image"], ["mutants"]])
+def test_what_commands_do_is_told_in_whole_sentences(command: list[str]) -> None:
+    lines = fencepost(*command, "--help").stdout.partition("Commands:")[2].partition("Exit codes")[0].splitlines()
+    told = [line for line in lines if line.strip()]
+    assert told
+    assert [line for line in told if not line.endswith((".", "?"))] == []
+    assert [line for line in told if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("started", ["name", "path"])
+def test_printed_commands_can_be_typed_as_they_are(tmp_path: Path, started: str) -> None:
+    script = tmp_path / "some where" / "fencepost"
+    script.parent.mkdir()
+    script.write_text(f"#!{sys.executable}\nfrom fencepost.cli import main\nmain()\n")
+    script.chmod(0o755)
+    (tmp_path / "s.yaml").write_text(TINY)
+    program = "some where/fencepost" if started == "path" else "fencepost"
+    path = [str(script.parent)] if started == "name" else []
+    env = {**os.environ, "PATH": os.pathsep.join([*path, "/usr/bin", "/bin"]), "PYTHONPATH": str(ROOT)}
+
+    def ran(command: str) -> str:
+        result = subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=env, timeout=60, check=False
+        )
+        assert result.returncode == 0, result
+        return result.stdout
+
+    again = [line.split(maxsplit=1)[1] for line in ran(f"'{program}' run s.yaml").splitlines() if line[:6] == "again "]
+    assert len(again) == 2
+    for command in again:
+        assert command.startswith("'some where/fencepost' " if started == "path" else "fencepost ")
+        ran(command)
 
 
 def test_help_and_version_are_0_and_help_tells_the_exit_codes() -> None:

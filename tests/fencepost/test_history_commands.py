@@ -8,13 +8,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
 from checker.formats import Target, export
 from checker.history import Event, History
-from fencepost import cli, commands
+from checker.verdict import CitedOperation, ClaimResult, Finding, Results, Verdict
+from fencepost import checking, cli, commands
 from tests.checker import script
 from tests.checker.test_formats import HAZELCAST, JEPSEN_LOG
 
@@ -98,8 +100,45 @@ def test_a_terminal_obeys_nothing_that_is_in_a_history(fencepost: Fencepost, tmp
     refused = fencepost("check", path)
     assert refused.returncode == 254
     for printed in (checked.stdout, refused.stderr, fencepost("lint", path).stdout, fencepost("run", HOSTILE).stderr):
-        assert not re.search("[^\\n -~\xa0-\u2010\u2070-\uffff]", printed), repr(printed)
+        assert not re.search(OBEYED, printed), repr(printed)
     assert "n1\\x1b]0;VALID\\x07" in checked.stdout
+
+
+OBEYED = "[^\\n -~\xa0-\u2010\u2070-\uffff]"
+
+
+@pytest.mark.parametrize("target", list(Target))
+def test_an_exported_history_is_exact_in_a_pipe_and_harmless_on_a_terminal(
+    fencepost: Fencepost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    events = [msgspec.structs.replace(event, key=HOSTILE, node=HOSTILE) for event in script.events(GOOD)]
+    exact = "".join(export(History.of(events), target))
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(export(History.of(events), Target.JSONL)))
+    assert fencepost("export", path, "--to", target).stdout == exact
+    assert re.search(OBEYED, exact)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = fencepost("export", path, "--to", target).stdout
+    assert not re.search(OBEYED, shown), repr(shown)
+    assert len(shown.splitlines()) == len(exact.split("\n")) - 1
+
+
+def test_a_drawing_is_xml_whatever_a_history_says(tmp_path: Path) -> None:
+    hostile = f"{HOSTILE}<&\x00\ud800\uffff"
+    finding = Finding(
+        "fencing",
+        Verdict.INVALID,
+        f"token 1 was granted twice on {hostile}",
+        operations=tuple(
+            CitedOperation(index, index + 1, index, hostile, "acquire", hostile, "ok", 1, hostile, 0.1, 0.2, hostile)
+            for index in (0, 2)
+        ),
+    )
+    results = Results({"fencing": ClaimResult(Verdict.INVALID, (finding,))}, {"ok": 2, "fail": 0, "info": 0}, {}, 0.1)
+    (path,) = checking.draw(results, tmp_path)
+    text = "".join(ElementTree.parse(path).getroot().itertext())
+    assert "n1\\x1b]0;VALID\\x07" in text
+    assert not re.search(OBEYED, re.sub("[–…]", "", text))
 
 
 def test_jepsens_history_is_checked_and_exported(fencepost: Fencepost, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ BAD_FILE = ScenarioError([Problem("1.yaml", 3, "seed", "'x'", "a number")])
         (outcome(results(Verdict.INVALID), expect=("fencing",), interrupted="SIGTERM"), Status.PASSED, 0),
         (BAD_FILE, Status.BAD_FILE, 254),
         (RuntimeError("boom"), Status.HARNESS, 255),
+        (UserError("the store cannot be written"), Status.HARNESS, 255),
     ],
 )
 def test_each_end_of_a_run_has_its_status_and_code(end: Outcome | Exception, status: Status, code: int) -> None:
@@ -88,10 +89,12 @@ def test_the_worst_dominates_in_any_order() -> None:
 
 
 def test_a_bad_file_and_a_broken_harness_do_not_keep_the_others_from_running() -> None:
-    summary = run(BAD_FILE, RuntimeError("boom"), VALID)
-    assert [entry.status for entry in summary.entries] == [Status.BAD_FILE, Status.HARNESS, Status.PASSED]
+    summary = run(BAD_FILE, RuntimeError("boom"), UserError("the store cannot be written: s"), VALID)
+    statuses = [Status.BAD_FILE, Status.HARNESS, Status.HARNESS, Status.PASSED]
+    assert [entry.status for entry in summary.entries] == statuses
     assert "1.yaml:3: seed" in summary.entries[0].message
     assert "boom" in summary.entries[1].message
+    assert summary.entries[2].message == "the store cannot be written: s"
 
 
 @pytest.mark.parametrize("end", [outcome(results(), interrupted="SIGINT"), KeyboardInterrupt()])
