@@ -31,8 +31,9 @@ class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.command, self.result, self.term) == (other.command, other.result, other.term)
 
 
-#: The result of a release that removed a lock.
+#: The results of a release and of an expiry that removed a lock.
 RELEASED = "Released"
+EXPIRED = "Expired"
 
 
 class Proposal(msgspec.Struct, frozen=True):

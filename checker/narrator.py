@@ -81,6 +81,10 @@ def words(operation: Operation) -> str:
     completed = completed_s(operation)
     if completed is None or operation.completion is None:
         return f"{who} {operation.f}{named}, from {invoked_s(operation):.3f} s [{operation.index}] on, never completed"
+    if operation.settled is not None:
+        what = "ok" if operation.f == "release" else f"ok, token {operation.token}"
+        when = f"{invoked_s(operation):.3f} s [{operation.index}], took effect by {completed:.3f} s"
+        return f"{who} {operation.f}{named}, {when} ({what}: entry {operation.settled} of the nodes' log)"
     when = f"{invoked_s(operation):.3f}-{completed:.3f} s [{operation.index}-{operation.completion.index}]"
     return f"{who} {operation.f}{named}, {when} {_result(operation)}"
 

@@ -22,7 +22,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     `index` is the position of its invoke; `end` that of its completion, or OPEN when it is unknown whether it happened
     (completed as `info`, or never). `outcome` is "ok", "fail" or "info". `token` is the one that an acquire was
     granted, a release, renew or write named, an inspect or read saw. `lease_ns` is the lease that was asked for, in
-    nanoseconds; None where the history does not say.
+    nanoseconds; None where the history does not say. `settled` is the entry of the nodes' log that says what became of
+    it, where its client was not told (see `checker.settle`).
     """
 
     invoke: Event
@@ -36,6 +37,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     token: int | None
     error: str | None
     lease_ns: int | None
+    settled: int | None = None
 
     @property
     def node(self) -> str | None:

@@ -21,6 +21,7 @@ class Options:
     within each. `coverage`: the least that the run must have exercised, by the names in `checker.COVERAGE_KEYS`.
     `recovery_s_max`: how long after healing the cluster may take to serve again, in seconds. `late_s_max`: how long a
     lock may live past its lease, in seconds (None: nothing is demanded). `evidence`: what the nodes say from inside.
+    `settle`: operations of unknown outcome are settled from it, where it says what became of them (`checker.settle`).
     """
 
     clock_error: float = 0.0
@@ -29,6 +30,7 @@ class Options:
     recovery_s_max: float = 30.0
     late_s_max: float | None = None
     evidence: Evidence | None = None
+    settle: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.clock_error < 1:

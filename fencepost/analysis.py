@@ -37,6 +37,7 @@ def options(scenario: Scenario, tokens_span_keys: bool, evidence: checker.Eviden
         evidence=evidence,
     )
 
+        settle=scenario.settle,
 
 def claims(scenario: Scenario, evidence: checker.Evidence | None) -> tuple[str, ...]:
     """What is checked of a run: what its scenario says, and `agreement` wherever the nodes gave evidence of it."""

@@ -41,8 +41,10 @@ def request(
     tokens_span_keys: bool,
     reading: foreign.Reading | None = None,
     engine: str = checker.Engine.AUTO,
+    settle: bool = True,
 ) -> Request:
-    """Raises UserError, OptionsError for claims that do not exist."""
+    """`settle` False settles nothing from the nodes' log, whatever a scenario says. Raises UserError, OptionsError for
+    claims that do not exist."""
     if claims is not None and not claims:
         raise UserError(f"--claims names none; there are {', '.join(checker.CLAIMS)}")
     scenario = why = None
@@ -72,6 +74,8 @@ def request(
     options = analysis.options(scenario, spans is True, found)
     if share is not None:
         options = replace(options, clock_error=share)
+    if not settle:
+        options = replace(options, settle=False)
     return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, how, warnings, why)
 
 

@@ -133,6 +133,10 @@ def check(
         typer.Option("--map-error", metavar="THEIRS=OURS", help="An error's other name, such as busy=held."),
     ] = None,
     token: Annotated[str | None, typer.Option(metavar="FIELD", help="Where in a value the token is.")] = None,
+    settle: Annotated[
+        bool,
+        typer.Option(help="Settle operations of unknown outcome from the nodes' log, where there is one."),
+    ] = True,
     key: Annotated[str, typer.Option(help="The key of operations that name none.")] = "lock",
     model: Annotated[
         str | None,
@@ -165,7 +169,7 @@ def check(
     reading = foreign.reading(format, maps or [], map_errors or [], token, key, model, independent, seconds, megabytes)
     if model is not None and (report is not None or certificate is not None or names is not None):
         raise UserError("--model checks one thing; --claims, --report and --certificate are for histories of locks")
-    request = checking.request(history, names, clock_error, tokens_span_keys, reading, engine)
+    request = checking.request(history, names, clock_error, tokens_span_keys, reading, engine, settle=settle)
     results, events = checking.check(request, events_wanted=report is not None)
     document, code = results.to_dict(), Exit(results.exit_code)
     console.print(tables.results_table(results, dict(request.options.coverage)), soft_wrap=True)

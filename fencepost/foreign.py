@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import checker
 from checker.formats import Format, Names, Record, Target, calls, detect, lint, read_records, to_events
 from checker.formats import export as export_history
-from checker.history import Event, History, HistoryError
-from checker.search import Budget, ModelError
+from checker.history import Event, History, HistoryError, Operation
+from checker.search import Budget, Call, ModelError
 from checker.search import check as search
+from checker.settle import settle
 from fencepost.exits import UserError
 
 
@@ -86,7 +87,9 @@ def check(
     warnings = tuple(suspicion.words() for suspicion in lint(records))
     if how.model is not None:
         try:
-            return _searched(records, how, how.model, warnings, started), ()
+            found = calls(records, independent=how.independent)
+            settled = _settled(path, found, options) if detect(path) is Format.JSONL else None
+            return _searched(settled or found, how.budget, how.model, warnings, started), ()
         except HistoryError as problem:
             raise HistoryError(problem.problem, line=problem.line, path=str(path)) from None
         except ModelError as problem:
@@ -111,11 +114,26 @@ def _history(path: Path, records: Sequence[Record], how: Reading, warnings: tupl
         raise HistoryError(problem.problem, line=line, path=str(path)) from None
 
 
+def _settled(path: Path, found: Sequence[Call], options: checker.Options) -> list[Call] | None:
+    """The calls of a run's history, of which some are settled from the nodes' log; None where it says nothing."""
+    if options.evidence is None or not options.settle:
+        return None
+    after = {one.index: one for one in settle(checker.read(path), options.evidence).history.operations}
+    return [_as_settled(call, after.get(call.start)) for call in found]
+
+
+def _as_settled(call: Call, operation: Operation | None) -> Call:
+    if call.outcome != "info" or operation is None or operation.outcome == "info":
+        return call
+    end = operation.end if operation.outcome == "ok" else call.end
+    result = {"token": operation.token} if operation.outcome == "ok" else None
+    return replace(call, outcome=operation.outcome, end=end, result=result, error=operation.error)
+
+
 def _searched(
-    records: Sequence[Record], how: Reading, model: str, warnings: tuple[str, ...], started: float
+    found: Sequence[Call], budget: Budget, model: str, warnings: tuple[str, ...], started: float
 ) -> checker.Results:
-    found = calls(records, independent=how.independent)
-    result = search(found, model, how.budget)
+    result = search(found, model, budget)
     counted = Counter(call.outcome for call in found)
     outcomes = {name: counted[name] for name in ("ok", "fail", "info")}
     seconds = round(time.perf_counter() - started, 6)

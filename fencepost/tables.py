@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from checker.settle import SETTLED_NUMBERS
 from checker.verdict import COVERAGE, Results, Verdict
 from fencepost import invocation
 from fencepost.index import Run
@@ -42,6 +43,7 @@ def results_table(results: Results, minimums: dict[str, int]) -> RenderableType:
     parts: list[RenderableType] = [claims, Text()]
     operations = ", ".join(f"{name} {count:,}" for name, count in results.operations.items())
     parts.append(Text.assemble(("operations  ", "dim"), operations))
+    parts += _settled(results)
     names = [*minimums, *(name for name, found in results.coverage.items() if found and name not in minimums)]
     if names:
         covered = Text.assemble(("coverage    ", "dim"))
@@ -52,6 +54,16 @@ def results_table(results: Results, minimums: dict[str, int]) -> RenderableType:
         parts.append(covered)
     parts += [Text.assemble(("warning     ", "yellow"), harmless(warning)) for warning in results.warnings]
     return Group(*parts)
+
+
+def _settled(results: Results) -> list[RenderableType]:
+    """What became of the operations of unknown outcome, where the nodes' log says it."""
+    numbers = results.claims["linearizable"].numbers if "linearizable" in results.claims else {}
+    effect, none, unsettled = (numbers.get(name, 0) for name in SETTLED_NUMBERS)
+    if not (effect or none or unsettled):
+        return []
+    words = f"from the nodes' log: {effect:,} took effect, {none:,} had none; {unsettled:,} still unknown"
+    return [Text.assemble(("settled     ", "dim"), words)]
 
 
 def _findings(results: Results, claim: str) -> Text:

@@ -41,6 +41,10 @@ def _excusable(result: ClaimResult) -> bool:
     return result.verdict is Verdict.UNKNOWN and broken
 
 
+#: What `assumptions.settle` may say.
+SETTLE_FROM_LOG, SETTLE_NOTHING = "log", "nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One validated scenario. `path` is the file that it came from and no part of what it says."""
@@ -62,6 +66,8 @@ class Scenario:
     late_ns: int | None = None
     nemesis: tuple[FaultSpec, ...] = ()
     checks: tuple[str, ...] = ()
+    #: Whether operations of unknown outcome are settled from the log of the nodes, where these give it.
+    settle: bool = True
     #: Minimums that a run must reach to be accepted.
     coverage: Mapping[str, int] = field(default_factory=dict)
     expect: Expectation = Expectation()

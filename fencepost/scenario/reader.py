@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from checker import CLAIMS, COVERAGE_KEYS, DEFAULT_CLAIMS
 from cluster import mutants, registry
 from fencepost import quantities
-from fencepost.scenario.model import Expectation, Scenario
+from fencepost.scenario.model import SETTLE_FROM_LOG, SETTLE_NOTHING, Expectation, Scenario
 from fencepost.scenario.rules import complaints
 from fencepost.store import RunFolder
 from fencepost.yaml_file import Document, Fields, Item, Problem, ScenarioError, Wrong, choice, one_of, open_yaml
@@ -80,6 +80,7 @@ class _Assumptions(NamedTuple):
 def load(path: Path) -> Scenario:
     """Read and validate a scenario file. Raises ScenarioError with every problem that was found.
 
+    settle: str = SETTLE_FROM_LOG
     Systems and places of the user's own may be in the file's folder, in the current one, and, if the file is in the
     folder of a run, where that run found them.
     """
@@ -202,6 +203,7 @@ def _workload(item: Item) -> WorkloadSpec:
         overrun=fields.get("overrun", _share, 0.0),
         reads=fields.get("reads", _share, _STAND_IN.reads),
         timeout_ms=fields.get("timeout", _lease_ms, _STAND_IN.timeout_ms),
+        settle=assumptions.settle == SETTLE_FROM_LOG,
         operations=fields.get("operations", lambda item: item.integer(1, COUNT_MAX), None),
         write_delay_ms=fields.get("write_delay", _range_ms, _STAND_IN.write_delay_ms),
     )
@@ -289,8 +291,12 @@ def _assumptions(item: Item) -> _Assumptions:
             raise Wrong(error.found(), "less than 100%")
         return share
 
-    fields = item.fields(("clock_error", "late"))
-    return _Assumptions(fields.get("clock_error", parse, 0.01), fields.get("late", _duration_ns, None))
+    fields = item.fields(("clock_error", "late", "settle"))
+    return _Assumptions(
+        fields.get("clock_error", parse, 0.01),
+        fields.get("late", _duration_ns, None),
+        fields.get("settle", one_of((SETTLE_FROM_LOG, SETTLE_NOTHING)), SETTLE_FROM_LOG),
+    )
 
 
 def _coverage(item: Item) -> dict[str, int]:

@@ -14,7 +14,7 @@ from fencepost.quantities import (
     format_speed,
     format_step,
 )
-from fencepost.scenario.model import Expectation, Scenario
+from fencepost.scenario.model import SETTLE_NOTHING, Expectation, Scenario
 from nemesis.kinds import Form, parameters
 from nemesis.spec import FaultSpec
 from workloads import kinds
@@ -61,7 +61,8 @@ def _flow(value: Any, *, braces: bool = True) -> str:
 
 def _assumptions(scenario: Scenario) -> dict[str, Any]:
     late = {} if scenario.late_ns is None else {"late": format_duration(scenario.late_ns)}
-    return {"clock_error": scenario.clock_error, **late}
+    settle = {} if scenario.settle else {"settle": SETTLE_NOTHING}
+    return {"clock_error": scenario.clock_error, **late, **settle}
 
 
 def _workload(spec: WorkloadSpec) -> dict[str, Any]:

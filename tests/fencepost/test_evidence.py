@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from checker import Applied, Proposal
-from fencepost import evidence
+from checker import Applied, Proposal, Verdict
+from fencepost import checking, cli, evidence, foreign
 from fencepost.exits import UserError
 
 GRANT = '{"index":1,"term":2,"command":["Grant","a",500],"result":["Granted",1],"at":1500}\n'
@@ -73,3 +75,49 @@ def test_another_file_is_refused_with_its_line(tmp_path: Path, text: str, words:
         evidence.read(folder(tmp_path, n1=text))
     with pytest.raises(UserError, match=r"origin\.json: not what a run writes there"):
         evidence.read(folder(tmp_path / "other", "[]", n1=""))
+
+
+SCENARIO = """
+time_limit: 1s
+workload: {kind: mutex, clients: 2, keys: 1, rate: 10/s, lease: 1s, hold: 1ms..2ms}
+checks: [linearizable]
+"""
+HISTORY = """
+{"index":0,"time":0,"process":0,"type":"invoke","f":"acquire","key":"a","value":{"lease_ms":1000}}
+{"index":1,"time":10,"process":0,"type":"ok","f":"acquire","key":"a","value":{"token":1}}
+{"index":2,"time":20,"process":0,"type":"invoke","f":"release","key":"a","value":{"token":1}}
+{"index":3,"time":30,"process":0,"type":"info","f":"release","key":"a","error":"timeout"}
+{"index":4,"time":40,"process":1,"type":"invoke","f":"acquire","key":"a","value":{"lease_ms":1000}}
+{"index":5,"time":50,"process":1,"type":"ok","f":"acquire","key":"a","value":{"token":2}}
+"""
+LOG = """
+{"began":"c","at":0}
+{"proposed":1,"term":1,"tag":"0"}
+{"index":1,"term":1,"command":["Grant","a",1000],"result":["Granted",1],"at":1005}
+{"proposed":2,"term":1,"tag":"4"}
+{"index":2,"term":1,"command":["Grant","a",1000],"result":["Granted",2],"at":1045}
+"""
+
+
+@pytest.mark.parametrize(("settle", "verdict"), [(True, Verdict.INVALID), (False, Verdict.VALID)])
+def test_a_search_learns_from_the_log_what_a_release_has_done(tmp_path: Path, settle: bool, verdict: Verdict) -> None:
+    run = folder(tmp_path, n1=LOG.lstrip())
+    (run / "history.jsonl").write_text(HISTORY.lstrip())
+    (run / "scenario.yaml").write_text(SCENARIO)
+    how = foreign.reading("auto", [], [], None, "lock", "mutex", False, 30, 500)
+    results, _ = checking.check(checking.request(run, None, None, False, how, settle=settle))
+    assert results.verdict is verdict
+
+
+@pytest.mark.parametrize("words", [[], ["--no-settle"]])
+def test_a_scenario_or_the_command_line_leaves_it_unknown(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folder(tmp_path, n1=LOG.lstrip())
+    (run / "history.jsonl").write_text(HISTORY.lstrip())
+    (run / "scenario.yaml").write_text(SCENARIO + ("" if words else "assumptions: {settle: nothing}\n"))
+    monkeypatch.setattr(sys, "argv", ["fencepost", "check", str(run), "--json", *words])
+    with pytest.raises(SystemExit):
+        cli.main()
+    numbers = json.loads(capsys.readouterr().out)["claims"]["linearizable"]["numbers"]
+    assert "settled_no_effect" not in numbers
