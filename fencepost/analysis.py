@@ -35,9 +35,9 @@ def options(scenario: Scenario, tokens_span_keys: bool, evidence: checker.Eviden
         coverage=scenario.coverage,
         late_s_max=None if scenario.late_ns is None else scenario.late_ns / 1e9,
         evidence=evidence,
+        settle=scenario.settle,
     )
 
-        settle=scenario.settle,
 
 def claims(scenario: Scenario, evidence: checker.Evidence | None) -> tuple[str, ...]:
     """What is checked of a run: what its scenario says, and `agreement` wherever the nodes gave evidence of it."""

@@ -116,6 +116,10 @@ def check(
     tokens_span_keys: Annotated[
         bool, typer.Option("--tokens-span-keys", help="The service promises tokens that increase over all keys.")
     ] = False,
+    settle: Annotated[
+        bool,
+        typer.Option(help="Settle operations of unknown outcome from the nodes' log, where there is one."),
+    ] = True,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report (HTML) there.")] = None,
     draw: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw each finding that cites operations there, as SVG.")
@@ -133,10 +137,6 @@ def check(
         typer.Option("--map-error", metavar="THEIRS=OURS", help="An error's other name, such as busy=held."),
     ] = None,
     token: Annotated[str | None, typer.Option(metavar="FIELD", help="Where in a value the token is.")] = None,
-    settle: Annotated[
-        bool,
-        typer.Option(help="Settle operations of unknown outcome from the nodes' log, where there is one."),
-    ] = True,
     key: Annotated[str, typer.Option(help="The key of operations that name none.")] = "lock",
     model: Annotated[
         str | None,

@@ -64,10 +64,10 @@ class Scenario:
     clock_error: float = 0.01
     #: How long a lock may live past its lease; None: nothing is demanded.
     late_ns: int | None = None
-    nemesis: tuple[FaultSpec, ...] = ()
-    checks: tuple[str, ...] = ()
     #: Whether operations of unknown outcome are settled from the log of the nodes, where these give it.
     settle: bool = True
+    nemesis: tuple[FaultSpec, ...] = ()
+    checks: tuple[str, ...] = ()
     #: Minimums that a run must reach to be accepted.
     coverage: Mapping[str, int] = field(default_factory=dict)
     expect: Expectation = Expectation()

@@ -75,12 +75,12 @@ _A_NAME = f"a name: one line of at most {NAME_CHARACTERS_MAX} printable characte
 class _Assumptions(NamedTuple):
     clock_error: float = 0.01
     late_ns: int | None = None
+    settle: str = SETTLE_FROM_LOG
 
 
 def load(path: Path) -> Scenario:
     """Read and validate a scenario file. Raises ScenarioError with every problem that was found.
 
-    settle: str = SETTLE_FROM_LOG
     Systems and places of the user's own may be in the file's folder, in the current one, and, if the file is in the
     folder of a run, where that run found them.
     """
@@ -171,6 +171,7 @@ def _scenario(root: Item, path: Path) -> Scenario:
         time_limit_ns=fields.need("time_limit", _time_limit_ns, 1, quantities.A_DURATION),
         clock_error=assumptions.clock_error,
         late_ns=assumptions.late_ns,
+        settle=assumptions.settle == SETTLE_FROM_LOG,
         workload=workload,
         nemesis=fields.get("nemesis", _nemesis, ()),
         checks=fields.get("checks", _claims, DEFAULT_CLAIMS),
@@ -203,7 +204,6 @@ def _workload(item: Item) -> WorkloadSpec:
         overrun=fields.get("overrun", _share, 0.0),
         reads=fields.get("reads", _share, _STAND_IN.reads),
         timeout_ms=fields.get("timeout", _lease_ms, _STAND_IN.timeout_ms),
-        settle=assumptions.settle == SETTLE_FROM_LOG,
         operations=fields.get("operations", lambda item: item.integer(1, COUNT_MAX), None),
         write_delay_ms=fields.get("write_delay", _range_ms, _STAND_IN.write_delay_ms),
     )
