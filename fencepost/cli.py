@@ -26,12 +26,12 @@ def main() -> NoReturn:
         signal.signal(signal.SIGINT, _leave)
     import logging
 
-    from fencepost import sim_commands
+    from fencepost import explore_command
 
     logging.getLogger().addHandler(logging.NullHandler())
     if quiet:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(_exit_code(sim_commands.app))
+    sys.exit(_exit_code(explore_command.app))
 
 
 def _leave(number: int, frame: object) -> NoReturn:  # noqa: ARG001

@@ -82,7 +82,7 @@ def fuzz(
             where.open,
             where.width,
             keep_going=keep_going,
-            for_s=None if for_ is None else _seconds("--for", for_),
+            for_s=None if for_ is None else seconds("--for", for_),
             observe=progress.observe,
         )
     except engines.EngineError as problem:
@@ -133,7 +133,7 @@ def shrink(
         words = f"{time.monotonic() - started:6.1f} s  {step.what:<20}{shrinking.size(step.scenario, shrinker.best)}"
         console.print(words, markup=False, highlight=False, soft_wrap=True)
 
-    shrinker = shrinking.Shrinker(claim, observe, _seconds("--for", for_))
+    shrinker = shrinking.Shrinker(claim, observe, seconds("--for", for_))
     try:
         best = shrinker.shrink(plan)
     except shrinking.NothingToShrink as problem:
@@ -183,7 +183,7 @@ def mutants_run(
     """Run one mutant in the simulation until a claim finds it. Exits with 1 when it is found, with 0 when it is not."""
     from fencepost import matrix
 
-    _known_mutant(name)
+    known_mutant(name)
     logging.disable(logging.CRITICAL)
     hunt = matrix.hunt(name, matrix.scenarios_for(name) if not scenarios else _load(scenarios), seeds, first_seed=0)
     if as_json:
@@ -211,7 +211,7 @@ def mutants_matrix(
     from fencepost.store import write_json, write_text
 
     for name in names or ():
-        _known_mutant(name)
+        known_mutant(name)
     logging.disable(logging.CRITICAL)
     console = make_console(False)
     rows = []
@@ -255,11 +255,11 @@ def _with_mutant(scenario: Scenario, mutant: str | None) -> Scenario:
 
     if mutant is None:
         return scenario
-    _known_mutant(mutant)
+    known_mutant(mutant)
     return replace(scenario, mutant=mutant)
 
 
-def _known_mutant(name: str) -> None:
+def known_mutant(name: str) -> None:
     from cluster import mutants
 
     if name not in mutants.names():
@@ -272,7 +272,7 @@ def _load(paths: Iterable[Path]) -> list[Scenario]:
     return [runner.load(path) for path in paths]
 
 
-def _seconds(option: str, text: str) -> float:
+def seconds(option: str, text: str) -> float:
     from fencepost.quantities import parse_duration_ns
 
     try:
