@@ -16,6 +16,8 @@ _DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,15})?)(ns|us|ms|s|m|h)", re.AS
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,30})?)/s", re.ASCII)
 _SPEED = re.compile(r"([0-9]{1,12})(B|KB|MB)/s", re.ASCII)
 _SPEED_UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000}
+_SIZE = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)", re.ASCII)
+_SIZE_UNITS = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,30})?)%", re.ASCII)
 
 A_DURATION = "a number with a unit, such as 500ms, 60s or 2m"
@@ -23,6 +25,7 @@ A_RANGE_MS = "a duration in whole milliseconds, such as 50ms, or a range, such a
 A_RATE = "a number per second, such as 200/s"
 A_STEP = "a duration with a sign, such as +60s or -500ms"
 A_SPEED = "bytes a second, such as 20KB/s"
+A_SIZE = "bytes with a unit, such as 64MiB"
 A_SHARE = "a percentage, such as 1%, or a share from 0 to 1, such as 0.01"
 
 
@@ -68,6 +71,20 @@ def parse_range_ms(text: str) -> tuple[int, int]:
 def format_range_ms(bounds: tuple[int, int]) -> str:
     low, high = (format_duration(bound * NS_PER_MS) for bound in bounds)
     return low if low == high else f"{low}..{high}"
+
+
+def parse_size(text: str) -> int:
+    """In bytes, at least one."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise ValueError(A_SIZE)
+    return int(match[1]) * _SIZE_UNITS[match[2]]
+
+
+def format_size(size: int) -> str:
+    """In the largest unit in which the number is whole."""
+    unit = next(unit for unit in ("GiB", "MiB", "KiB", "B") if size % _SIZE_UNITS[unit] == 0)
+    return f"{size // _SIZE_UNITS[unit]}{unit}"
 
 
 def parse_rate(text: str) -> float:

@@ -14,6 +14,7 @@ from nemesis.links import Resets, ShapedLinks, Shapings
 from nemesis.membership import Memberships
 from nemesis.partition import Cuts, Flappings, Partitions
 from nemesis.processes import CrashLoops, Holds, Kills, Pauses, Stops
+from nemesis.starvation import Starvations
 from nemesis.transfers import Transfers
 
 SHAPED = (kinds.DELAY, kinds.THROTTLE, kinds.STALL, kinds.LARGE_PACKETS, kinds.DUPLICATE, kinds.REORDER)
@@ -39,5 +40,6 @@ def built_in(place: Place, clock_bound: ClockBound) -> list[Family]:
         FileCuts(place, nodes, holds),
         Restores(place, nodes, holds),
         Transfers(place, nodes),
+        Starvations(place, nodes, holds),
         Memberships(place, nodes, holds),
     ]

@@ -22,6 +22,7 @@ class Form(StrEnum):
     FACTOR = "a factor"  # float > 0, not 1
     SPEED = "bytes a second"  # bytes a second, at least 1
     SIZE = "bytes"  # at least 1
+    MEMORY = "bytes, such as 64MiB"  # at least 1
     SHARE = "a share"  # float in (0, 1]
     PORT = "a port"  # its name, as the system gives it
     CLOCK = "a clock"  # "lease" or "wall"
@@ -92,6 +93,7 @@ DISK_TRUNCATE = "disk-truncate"
 DISK_RESTORE = "disk-restore"
 TRANSFER = "transfer"
 MEMBERSHIP = "membership"
+STARVE = "starve"
 RANDOM = "random"
 
 #: Longer delays than this are partitions to every protocol with time-outs of seconds.
@@ -184,6 +186,15 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             {"change": Parameter(Form.CHOICE, "remove", choices=("remove", "replace"))},
             targets=("one", "minority", "leader", "follower"),
         ),
+        STARVE: Kind(
+            Capability.STARVE_CPU,  # or memory: see `needs`
+            Aim.NODES,
+            {
+                "cpu": Parameter(Form.SHARE, limits=(0.01, 1)),
+                "memory": Parameter(Form.MEMORY, limits=(2**20, float("inf"))),
+            },
+            one_of=("cpu", "memory"),
+        ),
         RANDOM: Kind(None, Aim.NOBODY, {"kinds": Parameter(Form.KINDS)}),
     }
 )
@@ -198,6 +209,8 @@ def needs(kind: str, options: Mapping[str, Value]) -> Capability | None:
     """What a place must be able to do for a fault of this kind with these options."""
     if kind == CLOCK and options.get("clock") == Clock.WALL:
         return Capability.TURN_WALL_CLOCKS
+    if kind == STARVE and "memory" in options:
+        return Capability.STARVE_MEMORY
     if "port" in options and kind in (PARTITION, FLAPPING):
         return Capability.CUT_PORTS
     return KINDS[kind].needs

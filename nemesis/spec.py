@@ -324,7 +324,9 @@ def _value_problems(name: str, parameter: Parameter, value: Value) -> Iterator[P
             yield Problem(name, "1", "a factor other than 1, such as 1.5 or 0.5")
         case Form.SHARE if not (isinstance(value, int | float) and 0 < value <= 1):
             yield Problem(name, str(value), "more than 0, and 1 at most")
-        case Form.SPAN | Form.SPEED | Form.SIZE | Form.FACTOR:
+        case Form.MEMORY if not (isinstance(value, int) and value >= low):
+            yield Problem(name, f"{value} bytes", f"at least {low / 2**20:g}MiB")
+        case Form.SPAN | Form.SPEED | Form.SIZE | Form.FACTOR | Form.SHARE:
             ends = value if isinstance(value, tuple) else (value,)
             if any(isinstance(end, str) or not low <= end <= high for end in ends):
                 unit = {Form.SPAN: " ms", Form.SPEED: " bytes/s", Form.SIZE: " bytes"}.get(parameter.form, "")

@@ -160,6 +160,10 @@ def _age(draws: random.Random, hardness: float) -> Options:
     return {"age": (low, 2 * low)}
 
 
+def _starve(draws: random.Random, hardness: float) -> Options:
+    return {"cpu": round(min(1.0, draws.choice((0.02, 0.05, 0.2)) / hardness), 3)}
+
+
 _OPTIONS: Mapping[str, Callable[[random.Random, float], Options]] = MappingProxyType(
     {
         kinds.DELAY: _delay,
@@ -169,6 +173,7 @@ _OPTIONS: Mapping[str, Callable[[random.Random, float], Options]] = MappingProxy
         kinds.REORDER: _share,
         kinds.KILL: _stagger,
         kinds.CLOCK: _clock,
+        kinds.STARVE: _starve,
         kinds.DISK_FLIP: _bits,
         kinds.DISK_RESTORE: _age,
         kinds.TRANSFER: _interval,

@@ -46,6 +46,8 @@ class Capability(StrEnum):
     TURN_WALL_CLOCKS = "turn-wall-clocks"  # TurnsClocks
     BREAK_DISKS = "break-disks"  # BreaksDisks
     CUT_PORTS = "cut-ports"  # CutsPorts
+    STARVE_CPU = "starve-cpu"  # StarvesNodes
+    STARVE_MEMORY = "starve-memory"  # StarvesNodes
     CHANGE_FILES = "change-files"  # HoldsData
     MOVE_LEADERSHIP = "move-leadership"  # the system does it
     CHANGE_MEMBERS = "change-members"  # HoldsData; the system does the rest
@@ -263,6 +265,33 @@ class HoldsData(Protocol):
     async def wipe_node(self, node: str) -> None:
         """Have nothing in the data folder of a dead node, which from now on waits, whenever it starts, to be added to
         the cluster of the others (`NodeView.join`). Raises PlaceError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a node may use: `cpu` as a share of one core, `memory` in bytes; None: as much as ever."""
+
+    cpu: float | None = None
+    memory: int | None = None
+
+
+class Usage(NamedTuple):
+    """What a node has used: CPU time since its process began. `limits` are those that hold now, read back from whoever
+    enforces them."""
+
+    cpu_ns: int
+    limits: Limits
+
+
+@runtime_checkable
+class StarvesNodes(Protocol):
+    """A process that is started again has the same share of CPU time. Its limit of memory may be gone."""
+
+    async def starve_node(self, node: str, limits: Limits) -> None:
+        """Replace its limits; `Limits()`: none but the place's own. Raises PlaceError."""
+
+    async def usage(self, node: str) -> Usage:
+        """Raises PlaceError, also when the node isn't running."""
 
 
 @runtime_checkable

@@ -39,12 +39,14 @@ from cluster.places.base import (
     ClockSetting,
     DiskMode,
     DiskReport,
+    Limits,
     Link,
     LinkCounts,
     PlaceError,
     PortCut,
     ProcessState,
     Shaping,
+    Usage,
     usable,
 )
 from cluster.places.controls import Controls
@@ -77,6 +79,8 @@ class DockerPlace:
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
             Capability.CUT_PORTS,
+            Capability.STARVE_CPU,
+            Capability.STARVE_MEMORY,
             Capability.CHANGE_FILES,
             Capability.MOVE_LEADERSHIP,
             Capability.CHANGE_MEMBERS,
@@ -187,6 +191,12 @@ class DockerPlace:
 
     async def state(self, node: str) -> ProcessState:
         return await self._node(node).state()
+
+    async def starve_node(self, node: str, limits: Limits) -> None:
+        await self._node(node).starve(limits)
+
+    async def usage(self, node: str) -> Usage:
+        return await self._node(node).usage()
 
     async def account(self, node: str) -> str:
         return await self._node(node).account()

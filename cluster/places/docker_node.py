@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 from docker.models.containers import Container
 from docker.types import Mount
 
-from cluster.places.base import ClockSetting, PlaceError, ProcessState
-from cluster.places.docker_containers import NODE_CPUS, NODE_MEMORY, NODE_PROCESSES_MAX, Containers, fate
+from cluster.places.base import ClockSetting, Limits, PlaceError, ProcessState, Usage
+from cluster.places.docker_containers import (
+    CPU_PERIOD_US,
+    NODE_MEMORY_BYTES,
+    NODE_PROCESSES_MAX,
+    Containers,
+    fate,
+    limits,
+)
 from cluster.places.docker_engine import NODE_ROLE
 from cluster.places.docker_networks import NodeNetwork
 from cluster.places.node_log import NodeLog
@@ -54,6 +61,7 @@ class DockerNode:
         self._user = user
         self._container: Container | None = None
         self._wall: VdsoClock | None = None  # of the current process
+        self._limits = Limits()
         self._started = False
         self._doomed = False  # told to end; it may be alive for a moment yet
         self._lock = asyncio.Lock()  # one change of a node at a time
@@ -88,10 +96,8 @@ class DockerNode:
             mounts=[Mount(str(HOME), str(self._home), type="bind")],
             working_dir=str(HOME),
             user=self._user,
-            mem_limit=NODE_MEMORY,
-            memswap_limit=NODE_MEMORY,
             pids_limit=NODE_PROCESSES_MAX,
-            nano_cpus=round(NODE_CPUS * 1e9),
+            **limits(self._limits),
         )
 
     async def join_next(self) -> None:
@@ -141,7 +147,41 @@ class DockerNode:
         if self._container is None or not self._started:
             return f"{self._name} was never started; it logged nothing"
         state = await self._containers.inspect(self._container)
-        return f"{self._name} {fate(state)}; {self.log.tail()}"
+        return f"{self._name} {fate(state, self._limits.memory or NODE_MEMORY_BYTES)}; {self.log.tail()}"
+
+    # ---- its limits
+
+    async def starve(self, wanted: Limits) -> None:
+        """Also of a dead node, which then starts with them."""
+        async with self._lock:
+            self._limits = wanted
+            if self._container is not None:
+                await self._containers.engine.call(
+                    f"{self._name} could not be given other limits", lambda: self._update(limits(wanted))
+                )
+
+    def _update(self, values: Mapping[str, Any]) -> None:
+        assert self._container is not None
+        self._container.update(**values)
+
+    async def usage(self) -> Usage:
+        if await self.state() is ProcessState.DEAD or self._container is None:
+            raise PlaceError(f"{self._name} is dead, and uses nothing")
+        says = await self._containers.engine.call(
+            f"what {self._name} uses could not be asked for",
+            partial(self._container.stats, stream=False, one_shot=True),
+        )
+        assert isinstance(says, dict)
+        config = await self._containers.inspect(self._container, "HostConfig")
+        memory = int(says["memory_stats"].get("limit", NODE_MEMORY_BYTES))
+        quota = limits(Limits())["cpu_quota"]
+        return Usage(
+            int(says["cpu_stats"]["cpu_usage"]["total_usage"]),
+            Limits(
+                config["CpuQuota"] / CPU_PERIOD_US if config["CpuQuota"] != quota else None,
+                memory if memory != NODE_MEMORY_BYTES else None,
+            ),
+        )
 
     # ---- its wall clock
 

@@ -27,12 +27,14 @@ from cluster.places.base import (
     ClockSetting,
     DiskMode,
     DiskReport,
+    Limits,
     Link,
     LinkCounts,
     PlaceError,
     PortCut,
     ProcessState,
     Shaping,
+    Usage,
     usable,
 )
 from cluster.places.controls import Controls
@@ -71,6 +73,8 @@ class LocalPlace:
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
             Capability.CUT_PORTS,
+            Capability.STARVE_CPU,
+            Capability.STARVE_MEMORY,
             Capability.CHANGE_FILES,
             Capability.MOVE_LEADERSHIP,
             Capability.CHANGE_MEMBERS,
@@ -171,6 +175,12 @@ class LocalPlace:
 
     async def state(self, node: str) -> ProcessState:
         return self._node(node).process.state()
+
+    async def starve_node(self, node: str, limits: Limits) -> None:
+        await self._node(node).process.starve(limits)
+
+    async def usage(self, node: str) -> Usage:
+        return self._node(node).process.usage()
 
     async def account(self, node: str) -> str:
         return await self._node(node).process.account()

@@ -11,12 +11,14 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import psutil
 
-from cluster.places.base import ClockSetting, PlaceError, ProcessState
+from cluster.places.base import ClockSetting, Limits, PlaceError, ProcessState, Usage
+from cluster.places.cpu_quota import CpuQuota, cpu_time_ns
 from cluster.places.node_log import NodeLog
 from cluster.places.vdso import VdsoClock, VdsoError
 from cluster.systems.base import Launch
@@ -43,6 +45,11 @@ class NodeProcess:
         self._identity: psutil.Process | None = None
         self._doomed = False  # told to end; it may be alive for a moment yet
         self._wall: VdsoClock | None = None  # of the current process, once it was turned
+        self._paused = False
+        self._halted = False  # by its quota
+        self._limits = Limits()
+        self._quota: CpuQuota | None = None
+        self._address_space: tuple[int, int] | None = None  # the limits before ours
         self._lock = asyncio.Lock()  # one change at a time
 
     @property
@@ -67,7 +74,8 @@ class NodeProcess:
             command = launch()
             self.log.begin()
             with self.log.path.open("ab") as log:
-                self._doomed, self._wall = False, None
+                self._doomed, self._wall, self._paused, self._halted = False, None, False, False
+                self._limits, self._address_space = replace(self._limits, memory=None), None
                 try:
                     self._process = await asyncio.create_subprocess_exec(
                         *command.argv,
@@ -94,6 +102,7 @@ class NodeProcess:
         async with self._lock:
             self._doomed = True
             # A stopped process takes SIGTERM only when it goes on.
+            self._paused = self._halted = False
             self.signal(signal.SIGTERM)
             self.signal(signal.SIGCONT)
             if not await self.ended(STOP_BUDGET_S):
@@ -101,6 +110,7 @@ class NodeProcess:
 
     async def pause(self) -> None:
         async with self._lock:
+            self._paused = True
             self.signal(signal.SIGSTOP)
             await self._until(lambda: self.state() is not ProcessState.RUNNING, "did not stop on SIGSTOP")
             if self.state() is ProcessState.DEAD:
@@ -108,6 +118,7 @@ class NodeProcess:
 
     async def resume(self) -> None:
         async with self._lock:
+            self._paused = self._halted = False
             self.signal(signal.SIGCONT)
             await self._until(lambda: self.state() is not ProcessState.PAUSED, "did not go on on SIGCONT")
 
@@ -128,7 +139,9 @@ class NodeProcess:
             return ProcessState.DEAD
         if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) or not self._identity.is_running():
             return ProcessState.DEAD
-        return ProcessState.PAUSED if status == psutil.STATUS_STOPPED else ProcessState.RUNNING
+        # One that its quota has stopped runs, if seldom.
+        stopped = status == psutil.STATUS_STOPPED and not (self._halted and not self._paused)
+        return ProcessState.PAUSED if stopped else ProcessState.RUNNING
 
     async def account(self) -> str:
         if self.state() is ProcessState.DEAD:
@@ -168,8 +181,71 @@ class NodeProcess:
             if self._wall is not None and self.state() is not ProcessState.DEAD:
                 await _patching(self._wall.right)
 
+    async def starve(self, limits: Limits) -> None:
+        """Replace what the process may use. Memory is a limit on its address space: it gets no more than what is
+        left, now, between what it has in memory and the limit."""
+        async with self._lock:
+            if self._quota is not None:
+                quota, self._quota = self._quota, None
+                await quota.end()
+            self._limits = replace(self._limits, cpu=limits.cpu)
+            self._limit_memory(limits.memory)
+            if limits.cpu is not None:
+                self._quota = CpuQuota(limits.cpu, self._running_pid, self._halt, self._unhalt)
+                self._quota.start()
+
+    def usage(self) -> Usage:
+        if self._process is None or self.state() is ProcessState.DEAD:
+            raise PlaceError(f"{self._node} is dead, and uses nothing")
+        try:
+            used = cpu_time_ns(self._process.pid)
+            space = psutil.Process(self._process.pid).rlimit(psutil.RLIMIT_AS)[0]
+        except (OSError, psutil.Error) as problem:
+            raise PlaceError(f"{self._node} can't be looked at: {problem}") from problem
+        limited = self._address_space is not None and space != self._address_space[0]
+        return Usage(used, replace(self._limits, memory=self._limits.memory if limited else None))
+
+    def _limit_memory(self, memory: int | None) -> None:
+        if (memory is None and self._address_space is None) or self._process is None:
+            return
+        if self.state() is ProcessState.DEAD:
+            if memory is not None:
+                raise PlaceError(f"{self._node} is dead, and has no memory")
+            return
+        process = psutil.Process(self._process.pid)
+        try:
+            if self._address_space is None:
+                self._address_space = process.rlimit(psutil.RLIMIT_AS)
+            soft, hard = self._address_space
+            if memory is not None:
+                has = process.memory_info()
+                soft = has.vms + max(0, memory - has.rss)
+                soft = soft if hard == psutil.RLIM_INFINITY else min(soft, hard)
+            process.rlimit(psutil.RLIMIT_AS, (soft, hard))
+        except (OSError, psutil.Error) as problem:
+            raise PlaceError(f"the memory of {self._node} can't be limited: {problem}") from problem
+        self._limits = replace(self._limits, memory=memory)
+        if memory is None:
+            self._address_space = None
+
+    def _running_pid(self) -> int | None:
+        """None also while somebody else deals with the process: what stops or starts it must not be crossed."""
+        busy = self._lock.locked() or self._paused or self._process is None or self.state() is ProcessState.DEAD
+        return None if busy or self._process is None else self._process.pid
+
+    def _halt(self) -> None:
+        self._halted = True
+        self.signal(signal.SIGSTOP)
+
+    def _unhalt(self) -> None:
+        if self._halted:
+            if not self._paused:
+                self.signal(signal.SIGCONT)
+            self._halted = False
+
     async def _kill(self) -> None:
         self._doomed = True
+        self._paused = self._halted = False
         self.signal(signal.SIGKILL)
         if not await self.ended(SIGNAL_BUDGET_S):
             raise PlaceError(f"{self._node} did not end {SIGNAL_BUDGET_S:g}s after SIGKILL")

@@ -411,6 +411,7 @@ _FORMS: Mapping[Form, Callable[[Item], Value]] = MappingProxyType(
         Form.SPEED: lambda item: _parsed(item, quantities.parse_speed, quantities.A_SPEED),
         Form.SIZE: lambda item: item.integer(1, COUNT_MAX),
         Form.SHARE: lambda item: _share(item),
+        Form.MEMORY: lambda item: _parsed(item, quantities.parse_size, quantities.A_SIZE),
         Form.PORT: _text("the name of a port"),
         Form.CLOCK: _text("lease or wall"),
         Form.CHOICE: _text("a word"),

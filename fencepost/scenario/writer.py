@@ -11,6 +11,7 @@ from fencepost.quantities import (
     format_duration,
     format_range_ms,
     format_rate,
+    format_size,
     format_speed,
     format_step,
 )
@@ -113,6 +114,8 @@ def _option(form: Form, value: Any) -> Any:
             return format_step(value)
         case Form.SPEED:
             return format_speed(value)
+        case Form.MEMORY:
+            return format_size(value)
         case Form.KINDS:
             return list(value)
     return value

@@ -162,6 +162,10 @@ VALUES: dict[Form, st.SearchStrategy[Value]] = {
     Form.SPEED: st.integers(100, 10**12 - 1),
     Form.SIZE: st.integers(64, 10**6),
     Form.SHARE: st.floats(0, 1, exclude_min=True),
+    Form.MEMORY: st.integers(2**20, 2**45),
+    Form.PORT: st.just("main"),
+    Form.PATTERN: st.sampled_from(["*", "log", "snap/*"]),
+    Form.CHOICE: st.sampled_from(["remove", "replace"]),
     Form.CLOCK: st.sampled_from(["lease", "wall"]),
     Form.KINDS: st.lists(st.sampled_from(sorted(set(KINDS) - {"random"})), unique=True, min_size=1).map(tuple),
 }

@@ -104,6 +104,7 @@ GIVEN: dict[str, tuple[tuple[str, Value], ...]] = {
     "clock": (("jump", SECOND),),
     "delay": (("delay", (5, 10)),),
     "disk-restore": (("age", (500, 500)),),
+    "starve": (("cpu", 0.1),),
     "throttle": (("rate", 1000),),
 }
 

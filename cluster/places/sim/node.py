@@ -20,7 +20,7 @@ from cluster.node.messages import Batch
 from cluster.node.protocol import LockRequest, Ping, Pong, StatusReply, StatusRequest
 from cluster.node.steward import Proposed
 from cluster.node.storage import DamageError, Storage, StorageError
-from cluster.places.base import Clock, ClockSetting, DiskMode, DiskReport, ProcessState
+from cluster.places.base import Clock, ClockSetting, DiskMode, DiskReport, Limits, ProcessState, Usage
 from cluster.places.sim.clocks import START_MAX_NS, SimClock
 from cluster.places.sim.disk import LOG, SimDisk
 from cluster.places.sim.draws import stream
@@ -29,6 +29,9 @@ from cluster.places.sim.network import MS, Connection, Latency, SimLink
 
 #: From the start of a process until it listens.
 BOOT_NS = (20 * MS, 150 * MS)
+
+#: What a node's CPU works on an input, on the whole.
+INPUT_NS = 200_000
 
 #: A wall clock begins here: some time in 2026.
 WALL_START_NS = 1_780_000_000_000_000_000
@@ -72,6 +75,10 @@ class SimNode:
         self._slow_ns = self._hits = self._lost_bytes = 0
         self._booting = False
         self._paused: deque[Callable[[Core, int], None]] | None = None
+        self._share: float | None = None
+        self._used_ns = 0
+        self._backlog: deque[Callable[[Core, int], None]] = deque()
+        self._serving = self._tick_waits = False
         self._connections: dict[int, Connection] = {}
         self._next_connection = 0
         self._writing: deque[tuple[Batch | None, list[tuple[str, Any]]]] = deque()
@@ -142,6 +149,9 @@ class SimNode:
         self.core, self._paused, self._booting = None, None, False
         self._in_fsync = 0
         self._writing.clear()
+        self._backlog.clear()
+        self._serving = self._tick_waits = False
+        self._used_ns = 0
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.drop()
@@ -177,6 +187,17 @@ class SimNode:
                 step(core, now)
 
         self._input(catch_up)
+        self._serve_next()
+
+    def starve(self, share: float | None) -> None:
+        """The node takes its inputs one after the other, and each for as long as the share makes of INPUT_NS."""
+        self._share = share
+        if share is None:
+            while self._backlog and self.core is not None and self._paused is None:
+                self._handle(self._backlog.popleft())
+
+    def usage(self) -> Usage:
+        return Usage(self._used_ns, Limits(self._share))
 
     # ---- inputs
 
@@ -187,7 +208,30 @@ class SimNode:
             return
         if self._paused is not None:
             self._paused.append(step)
+        elif self._share is not None or self._backlog:
+            self._backlog.append(step)
+            self._serve_next()
+        else:
+            self._handle(step)
+
+    def _serve_next(self) -> None:
+        if self._backlog and not self._serving and self._paused is None:
+            self._serving = True
+            self._loop.after(round(INPUT_NS / (self._share or 1)), self._serve, self.life)
+
+    def _serve(self, life: int) -> None:
+        if life != self.life:
             return
+        self._serving = False
+        if self._backlog and self._paused is None:
+            self._handle(self._backlog.popleft())
+            self._serve_next()
+
+    def _handle(self, step: Callable[[Core, int], None]) -> None:
+        core = self.core
+        if core is None:
+            return
+        self._used_ns += INPUT_NS
         try:
             now = self._lease.read(self._loop.now)
             step(core, now)
@@ -233,8 +277,13 @@ class SimNode:
         self._timer_at = 0
         if self._paused is None and self._lease.read(self._loop.now) < self.core.deadline():
             self._set_timer(self.core)  # the deadline has moved meanwhile
-        else:
-            self._input(lambda core, now: core.tick(now))
+        elif not self._tick_waits:
+            self._tick_waits = True
+            self._input(self._tick)
+
+    def _tick(self, core: Core, now: int) -> None:
+        self._tick_waits = False
+        core.tick(now)
 
     # ---- outputs
 

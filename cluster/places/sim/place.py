@@ -24,11 +24,13 @@ from cluster.places.base import (
     ClockSetting,
     DiskMode,
     DiskReport,
+    Limits,
     Link,
     LinkCounts,
     PlaceError,
     ProcessState,
     Shaping,
+    Usage,
 )
 from cluster.places.sim.draws import Quick, stream
 from cluster.places.sim.loop import VirtualLoop
@@ -68,7 +70,7 @@ class SimPlace:
     """See `cluster.places.base.Place`. It has to be used on the loop that `new_loop` made."""
 
     name = "sim"
-    capabilities = frozenset(Capability) - {Capability.CUT_PORTS}  # lockd has one
+    capabilities = frozenset(Capability) - {Capability.CUT_PORTS, Capability.STARVE_MEMORY}  # lockd has one port
     new_loop = VirtualLoop
 
     def __init__(self, system: System, nodes: Sequence[str], folder: Path, *, seed: int = 0) -> None:
@@ -135,6 +137,14 @@ class SimPlace:
 
     async def start_node(self, node: str) -> None:
         self._node(node).start()
+
+    async def starve_node(self, node: str, limits: Limits) -> None:
+        self._node(node).starve(limits.cpu)
+
+    async def usage(self, node: str) -> Usage:
+        if self._node(node).state is ProcessState.DEAD:
+            raise PlaceError(f"{node} is dead, and uses nothing")
+        return self._node(node).usage()
 
     async def kill_node(self, node: str) -> None:
         self._node(node).kill()

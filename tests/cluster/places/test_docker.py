@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from cluster.node.client import Client
 from cluster.places import agent_links
-from cluster.places.base import Capability, Clock, ClockSetting, DiskMode, Link, PlaceError, ProcessState
+from cluster.places.base import Capability, Clock, ClockSetting, DiskMode, Limits, Link, PlaceError, ProcessState
 from cluster.places.docker import DockerPlace
 from cluster.places.docker_engine import AGENT_ROLE, HARNESS_LABEL, NODE_ROLE, estates
 from cluster.places.node_log import TAIL_LINES
@@ -264,6 +264,27 @@ async def test_a_node_whose_end_was_interrupted_is_started_again(place: DockerPl
 
 
 # ---- links
+
+
+async def test_a_node_is_starved_and_fed_again(place: DockerPlace) -> None:
+    assert (await place.usage("n1")).limits == Limits()
+    await place.starve_node("n1", Limits(cpu=0.02, memory=200 * 1024 * 1024))
+    assert (await place.usage("n1")).limits == Limits(0.02, 200 * 1024 * 1024)
+    burner = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass"
+    process = await asyncio.create_subprocess_exec(
+        *("docker", "exec", str(containers(place.run, NODE_ROLE)["n1"].id), "python3", "-c", burner)
+    )
+    began, used = time.monotonic(), (await place.usage("n1")).cpu_ns
+    await process.wait()
+    assert ((await place.usage("n1")).cpu_ns - used) / 1e9 / (time.monotonic() - began) < 0.04
+    await place.kill_node("n1")
+    await place.start_node("n1")
+    assert (await place.usage("n1")).limits == Limits(0.02, 200 * 1024 * 1024), "also of the next process"
+    await place.starve_node("n1", Limits())
+    assert (await place.usage("n1")).limits == Limits()
+    with pytest.raises(PlaceError, match="limit"):
+        await place.starve_node("n1", Limits(memory=6 * 1024 * 1024))  # less than it has
+    await place.starve_node("n1", Limits())
 
 
 async def test_exactly_the_links_that_are_named_are_cut(place: DockerPlace) -> None:
