@@ -58,7 +58,11 @@ _CLAIMS: dict[str, Callable[[_Case], ClaimResult]] = {
     ),
     ghosts.CLAIM: lambda case: ghosts.check(case.history, case.narrator),
     agreement.CLAIM: lambda case: agreement.check(case.history, case.narrator, case.options.evidence),
-    recovery.CLAIM: lambda case: recovery.check(case.timeline, seconds_max=case.options.recovery_s_max),
+    recovery.CLAIM: lambda case: recovery.check(
+        case.timeline,
+        seconds_max=case.options.recovery_s_max,
+        leader_changes_max=case.options.leader_changes_max,
+    ),
     beliefs.CLAIM: lambda case: beliefs.check(case.history, case.narrator),
     COVERAGE: lambda case: coverage.check(case.found, case.options.coverage, case.timeline),
 }

@@ -41,7 +41,9 @@ def check(columns: Columns, wanted: Sequence[str], options: Options) -> Results:
         ),
         fencing.CLAIM: lambda: check_fencing(columns, narrator, tokens_span_keys=options.tokens_span_keys),
         resource.CLAIM: lambda: check_resource(columns, narrator),
-        recovery.CLAIM: lambda: recovery.check(timeline, seconds_max=options.recovery_s_max),
+        recovery.CLAIM: lambda: recovery.check(
+            timeline, seconds_max=options.recovery_s_max, leader_changes_max=options.leader_changes_max
+        ),
         COVERAGE: lambda: coverage.check(found, options.coverage, timeline),
     }
     claims = {claim: deciders[claim]() for claim in wanted}

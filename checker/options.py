@@ -20,7 +20,8 @@ class Options:
     `2 s * clock_error` early. `tokens_span_keys`: the system promises tokens that increase over all keys, not only
     within each. `coverage`: the least that the run must have exercised, by the names in `checker.COVERAGE_KEYS`.
     `recovery_s_max`: how long after healing the cluster may take to serve again, in seconds. `late_s_max`: how long a
-    lock may live past its lease, in seconds (None: nothing is demanded). `evidence`: what the nodes say from inside.
+    lock may live past its lease, in seconds, and `leader_changes_max` how often the leader may change (None: nothing is
+    demanded). `evidence`: what the nodes say from inside.
     `settle`: operations of unknown outcome are settled from it, where it says what became of them (`checker.settle`).
     """
 
@@ -29,6 +30,7 @@ class Options:
     coverage: Mapping[str, int] = field(default_factory=dict)
     recovery_s_max: float = 30.0
     late_s_max: float | None = None
+    leader_changes_max: int | None = None
     evidence: Evidence | None = None
     settle: bool = True
 

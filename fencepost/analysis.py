@@ -34,6 +34,7 @@ def options(scenario: Scenario, tokens_span_keys: bool, evidence: checker.Eviden
         tokens_span_keys=tokens_span_keys,
         coverage=scenario.coverage,
         late_s_max=None if scenario.late_ns is None else scenario.late_ns / 1e9,
+        leader_changes_max=scenario.leader_changes_max,
         evidence=evidence,
         settle=scenario.settle,
     )

@@ -37,6 +37,7 @@ def variant(scenario: Scenario, seed: int) -> Scenario:
         return plain
     drawn = replace(
         plain,
+        leader_changes_max=None,  # a bound for the scenario's own faults
         nodes=draws.choice((3, 3, 5, scenario.nodes)),
         workload=_workload(scenario.workload, draws),
         nemesis=_faults(scenario, draws),

@@ -32,6 +32,9 @@ from nemesis.spec import FOR_NS_MIN, FaultSpec, Moment
 
 #: Undoing all faults takes milliseconds, starting nodes again included; a place that takes longer is stuck.
 HEAL_BUDGET_S = 10.0
+#: What needs the service to be healed, such as bringing members back, waits for the rest: it is tried again and again.
+HEAL_ALL_BUDGET_S = 25.0
+HEAL_AGAIN_S = 1.0
 #: Evidence after healing waits for restarted nodes to answer; it must not hold up the end of a run for long.
 CONFIRM_BUDGET_S = 5.0
 #: The longest injection: three processes' worth of signals that don't act, and the probes.
@@ -140,14 +143,27 @@ class Nemesis:
         late_ns = self._clock() - self._started_ns - planned.start_ns if planned.spec.when is not None else 0
         async with self._step:
             fault = await self._inject(planned)
-        if fault is None:
+        if fault is not None:
+            # What waited for its moment still lasts as long as it was to last.
+            await self._sleep_until(planned.end_ns + late_ns)
+        elif planned.id in self._active:
+            fault = self._active[planned.id].fault  # skipped, and not undone
+        else:
             return
-        # What waited for its moment still lasts as long as it was to last.
-        await self._sleep_until(planned.end_ns + late_ns)
+        # One that can't be healed stays active; at the end of the run `heal_all` tries once more, and complains.
+        while not await self._heal_one(fault) and self._left_ns() > HEAL_AGAIN_S * 1e9:
+            await asyncio.sleep(HEAL_AGAIN_S)
+
+    async def _heal_one(self, fault: Fault) -> bool:
         async with self._step:
-            # One that can't be healed stays active: `heal_all` tries once more, and complains.
-            with contextlib.suppress(PlaceError):
+            try:
                 await self._change(self._heal([fault]))
+            except PlaceError:
+                return False
+        return True
+
+    def _left_ns(self) -> int:
+        return self._started_ns + self._time_limit_ns - self._clock()
 
     async def _moment(self, planned: Planned, wanted: Moment) -> bool:
         try:
@@ -200,7 +216,17 @@ class Nemesis:
     async def _heal_all(self) -> None:
         if self._unfinished:
             await asyncio.wait(self._unfinished)
-        await self._heal([active.fault for active in self._active.values()])
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + HEAL_ALL_BUDGET_S
+        while True:
+            try:
+                await self._heal([active.fault for active in self._active.values()])
+            except PlaceError:
+                if clock() + HEAL_AGAIN_S > deadline:
+                    raise
+                await asyncio.sleep(HEAL_AGAIN_S)
+            else:
+                return
 
     async def _heal(self, faults: Sequence[Fault]) -> None:
         for fault in faults:

@@ -27,10 +27,11 @@ from nemesis.schedule import Planned
 from nemesis.shapes import majority
 from nemesis.targets import LEADER_BUDGET_S, LEADER_POLL_S, NoTarget, ask_all, choose
 
-#: A change takes milliseconds; with a leader that is lost on the way, an election more.
-CHANGE_BUDGET_S = 6.0
-#: Within what the nemesis allows for healing. A node that has lost everything gets it first.
-RETURN_BUDGET_S = 9.0
+#: A change takes milliseconds; with a leader that is lost on the way, an election more. Other faults wait meanwhile.
+CHANGE_BUDGET_S = 2.5
+#: A node that has lost everything gets it first. What takes longer, or has no leader to ask, is tried again later.
+RETURN_BUDGET_S = 4.0
+RETURN_LEADER_BUDGET_S = 0.5
 #: How long one answer is waited for, and how long until the same is asked again.
 ASK_TIMEOUT_S = 2.0
 ASK_POLL_S = 0.1
@@ -91,6 +92,11 @@ class Memberships:
         targets = tuple(node for node in chosen if node in candidates)
         if not targets:
             raise Skipped(f"{before.words()}; {', '.join(chosen)} can't be removed now")
+        if isinstance(spec.target, str):
+            room = len(before.members) - majority(len(self._nodes))
+            if room < 1:
+                raise Skipped(f"{before.words()}, of {counted(len(self._nodes), 'node')}: no more shall be removed")
+            targets = targets[:room]
         left = [node for node in before.members if node not in targets]
         alive = [node for node in left if states[node] is ProcessState.RUNNING]
         if len(alive) < majority(len(left)):
@@ -135,19 +141,22 @@ class Memberships:
         def ask(leader: str) -> Awaitable[Outcome]:
             return _system(self._place).remove_member(self._place.address(leader), node, ASK_TIMEOUT_S)
 
-        complaint = await self._until_final(fault, ask, CHANGE_BUDGET_S)
+        complaint = await self._until_final(fault, ask, CHANGE_BUDGET_S, CHANGE_BUDGET_S)
         if complaint is not None:
             raise Skipped(f"{node} could not be removed: {complaint}")
 
-    async def _until_final(self, fault: str, ask: Callable[[str], Awaitable[Outcome]], budget_s: float) -> str | None:
-        """Ask whoever leads until the change is final; what was in the way, if it never was."""
+    async def _until_final(
+        self, fault: str, ask: Callable[[str], Awaitable[Outcome]], budget_s: float, leader_budget_s: float
+    ) -> str | None:
+        """Ask whoever leads until the change is final; what was in the way, if it never was. Nobody may lead for so
+        long."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + budget_s
         complaint = "no node leads"
         while (left := deadline - clock()) > 0:
-            known = await configuration(self._place, min(left, LEADER_BUDGET_S))
+            known = await configuration(self._place, min(left, leader_budget_s))
             if known is None:
-                continue
+                return complaint
             self._asked[fault] = self._asked.get(fault, 0) + 1
             outcome = await ask(known.leader)
             if outcome.type == "ok":
@@ -174,7 +183,7 @@ class Memberships:
             where = self._where[node]
             return _system(self._place).add_member(self._place.address(leader), node, where, ASK_TIMEOUT_S)
 
-        complaint = await self._until_final(fault.id, ask, RETURN_BUDGET_S)
+        complaint = await self._until_final(fault.id, ask, RETURN_BUDGET_S, RETURN_LEADER_BUDGET_S)
         if complaint is not None:
             raise PlaceError(f"{node} is no member again: {complaint}")
         self._out[fault.id].discard(node)

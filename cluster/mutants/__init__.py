@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cluster.mutants import countdowns, elections, grants, logs, reads, removals, tokens
+from cluster.mutants import countdowns, elections, grants, logs, membership, reads, removals, tokens
 from cluster.node.core import Core
 from cluster.node.storage import Storage
 
@@ -31,6 +31,9 @@ MUTANTS = {
     "dead-waiter-blocks": Mutant("a waiter whose client is gone blocks the queue", grants.DeadWaiterBlocks),
     "every-node-grants": Mutant("each node grants on its own, without asking the others", grants.EveryNodeGrants),
     "forwarded-twice": Mutant("a copy of a forwarded request is served like another one", grants.ForwardedTwice),
+    "grant-after-timeout": Mutant(
+        "a waiter whose grant is on its way times out, and the grant is forgotten", grants.GrantAfterTimeout
+    ),
     "grant-before-commit": Mutant("a grant is answered before it is committed", grants.GrantBeforeCommit),
     "two-grants-in-flight": Mutant("two grants for one key can be on their way at once", grants.TwoGrantsInFlight),
     # releases and expiries
@@ -69,13 +72,20 @@ MUTANTS = {
     "counts-votes-twice": Mutant("a copy of a vote counts once more", elections.CountsVotesTwice),
     "never-steps-down": Mutant("a leader goes on when it hears of a later term", elections.NeverStepsDown),
     "no-noop": Mutant("a leader's term begins without an entry of its own", elections.NoNoop),
+    "no-pre-vote": Mutant("a node that was cut off comes back with a later term", elections.NoPreVote),
     "older-term-commit": Mutant("entries of older terms are committed by counting", elections.OlderTermCommit),
     "term-not-persisted": Mutant("a node forgets the term when it restarts", elections.TermNotPersisted),
     "vote-not-persisted": Mutant("a node forgets its vote when it restarts", elections.VoteNotPersisted),
     "votes-twice": Mutant("a node votes for everybody who asks in a term", elections.VotesTwice),
+    # membership
+    "overlapping-changes": Mutant(
+        "a change of members begins before the one before it is committed", membership.OverlappingChanges
+    ),
+    "removed-before-commit": Mutant("a node is called removed before that is committed", membership.DoneBeforeCommit),
     # log, snapshots, disk
     "answers-before-fsync": Mutant("a node answers before its log is on disk", logs.AnswersBeforeFsync),
     "applies-twice": Mutant("a restarted node applies what its snapshot has once more", logs.AppliesTwice),
+    "cuts-at-damage": Mutant("what is damaged on disk, and all behind it, is taken for torn", Core, logs.CutsAtDamage),
     "keeps-conflicts": Mutant("a follower keeps entries that the leader's log contradicts", logs.KeepsConflicts),
     "keeps-torn-tail": Mutant("what a crash left of a record stays in the log", Core, logs.KeepsTornTail),
     "merges-snapshots": Mutant("a snapshot is added to the state instead of replacing it", logs.MergesSnapshots),

@@ -68,6 +68,14 @@ class NeverStepsDown(Core):
             return super()._heard_from(sender, self.term if leads else term, round)
 
 
+class NoPreVote(Core):
+    """A node raises its term without asking first whether it could win."""
+
+    class raft_type(Raft):  # noqa: N801
+        def _campaign(self, *, pre: bool, transfer: bool = False) -> None:
+            super()._campaign(pre=False, transfer=transfer)
+
+
 class NoNoop(Core):
     """A leader begins its term with no entry of its own, and believes that it knows what is committed."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.node.commands import Grant, Granted, Result
 from cluster.node.core import Core
+from cluster.node.leases import MS
 from cluster.node.locks import Hold, LockTable
 from cluster.node.members import Members
-from cluster.node.protocol import Answer, Confirmed, LockRequest, Session
+from cluster.node.protocol import Acquire, Answer, Confirmed, LockRequest, Refused, Session
 from cluster.node.raftlog import Entry
 from cluster.node.steward import Caller, Steward, Waiter
 
@@ -70,6 +72,26 @@ class DeadWaiterBlocks(Core):
             queue = self._queues.get(key)
             if not queue or next(iter(queue.values())).deadline != NEVER:
                 super()._serve_queue(now, key)
+
+
+class GrantAfterTimeout(Core):
+    """A waiter that is over its time is told so though its grant is on its way, of which nobody knows then."""
+
+    @dataclass(slots=True)
+    class steward_type(Steward):  # noqa: N801
+        _patience: dict[Caller, int] = field(default_factory=dict)
+
+        def _acquire(self, now: int, caller: Caller, request: Acquire) -> None:
+            if request.wait_ms:
+                self._patience[caller] = now + request.wait_ms * MS
+            Steward._acquire(self, now, caller, request)
+
+        def tick(self, now: int) -> None:
+            Steward.tick(self, now)
+            for index, caller in list(self._grants.items()):
+                if caller is not None and self._patience.get(caller, NEVER) <= now:
+                    del self._grants[index]
+                    self._answer(caller, Refused(caller.id, "timeout"))
 
 
 class ForwardedTwice(Core):

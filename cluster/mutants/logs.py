@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from cluster.node.core import Core, Outputs
 from cluster.node.messages import Append
 from cluster.node.raft import Raft
 from cluster.node.raftlog import Entry
-from cluster.node.storage import Storage
+from cluster.node.storage import Contents, Storage
 
 
 class AnswersBeforeFsync(Core):
@@ -23,6 +24,12 @@ class KeepsTornTail(Storage):
     def goes_on_at(data: bytes, end: int) -> int:
         """Behind what a crash left of the last records."""
         return max(end, len(data.rstrip(b"\0")))
+
+
+class CutsAtDamage(Storage):
+    @staticmethod
+    def recover(data: bytes, path: Path) -> tuple[Contents, int]:
+        return Contents.read(data, path)
 
 
 class NoConsistencyCheck(Core):

@@ -155,17 +155,6 @@ class Contents:
         return Persistent(self.hard_state, self.snapshot, self.base.index, self.base.term, self.entries)
 
 
-def recover(data: bytes, path: Path) -> tuple[Contents, int]:
-    """As `Contents.read`, and what a crash can't have done to the file is damage. Raises StorageError, DamageError."""
-    contents, end = Contents.read(data, path)
-    remedy = "wipe this node, remove it from its cluster and add it again"
-    if data.find(MARK, end) >= 0:
-        raise DamageError(f"{path} is damaged at byte {end}, before records that were on disk already; {remedy}")
-    if not contents.empty and data[-ZEROS_BEHIND:] != bytes(ZEROS_BEHIND):
-        raise DamageError(f"{path} is damaged: it was cut short, to {len(data)} bytes; {remedy}")
-    return contents, end
-
-
 def _lock(folder: Path) -> int:
     """Make the folder and take it for this process. Raises StorageError."""
     try:
@@ -205,7 +194,7 @@ class Storage:
 
     def _recover(self) -> None:
         data = self._files.read(self._file)
-        contents, self._end = recover(data, self._path)
+        contents, self._end = self.recover(data, self._path)
         self._check_owner(contents, data)
         self.found = contents.persistent()
         self._hard_state = contents.hard_state
@@ -216,6 +205,17 @@ class Storage:
             self._append(pack(Identity(FORMAT, self._node)))
             self._files.sync(self._file)
         self._files.sync_folder(self._folder)
+
+    @staticmethod
+    def recover(data: bytes, path: Path) -> tuple[Contents, int]:
+        """As `Contents.read`; what a crash can't have done to the file is damage. Raises StorageError, DamageError."""
+        contents, end = Contents.read(data, path)
+        remedy = "wipe this node, remove it from its cluster and add it again"
+        if data.find(MARK, end) >= 0:
+            raise DamageError(f"{path} is damaged at byte {end}, before records that were on disk already; {remedy}")
+        if not contents.empty and data[-ZEROS_BEHIND:] != bytes(ZEROS_BEHIND):
+            raise DamageError(f"{path} is damaged: it was cut short, to {len(data)} bytes; {remedy}")
+        return contents, end
 
     @staticmethod
     def goes_on_at(data: bytes, end: int) -> int:

@@ -64,6 +64,8 @@ class Scenario:
     clock_error: float = 0.01
     #: How long a lock may live past its lease; None: nothing is demanded.
     late_ns: int | None = None
+    #: How often the leader may change; None: nothing is demanded.
+    leader_changes_max: int | None = None
     #: Whether operations of unknown outcome are settled from the log of the nodes, where these give it.
     settle: bool = True
     nemesis: tuple[FaultSpec, ...] = ()

@@ -76,6 +76,7 @@ class _Assumptions(NamedTuple):
     clock_error: float = 0.01
     late_ns: int | None = None
     settle: str = SETTLE_FROM_LOG
+    leader_changes_max: int | None = None
 
 
 def load(path: Path) -> Scenario:
@@ -171,6 +172,7 @@ def _scenario(root: Item, path: Path) -> Scenario:
         time_limit_ns=fields.need("time_limit", _time_limit_ns, 1, quantities.A_DURATION),
         clock_error=assumptions.clock_error,
         late_ns=assumptions.late_ns,
+        leader_changes_max=assumptions.leader_changes_max,
         settle=assumptions.settle == SETTLE_FROM_LOG,
         workload=workload,
         nemesis=fields.get("nemesis", _nemesis, ()),
@@ -291,11 +293,12 @@ def _assumptions(item: Item) -> _Assumptions:
             raise Wrong(error.found(), "less than 100%")
         return share
 
-    fields = item.fields(("clock_error", "late", "settle"))
+    fields = item.fields(("clock_error", "late", "leader_changes", "settle"))
     return _Assumptions(
         fields.get("clock_error", parse, 0.01),
         fields.get("late", _duration_ns, None),
         fields.get("settle", one_of((SETTLE_FROM_LOG, SETTLE_NOTHING)), SETTLE_FROM_LOG),
+        fields.get("leader_changes", lambda changes: changes.integer(0, COUNT_MAX), None),
     )
 
 

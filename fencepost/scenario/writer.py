@@ -63,7 +63,8 @@ def _flow(value: Any, *, braces: bool = True) -> str:
 def _assumptions(scenario: Scenario) -> dict[str, Any]:
     late = {} if scenario.late_ns is None else {"late": format_duration(scenario.late_ns)}
     settle = {} if scenario.settle else {"settle": SETTLE_NOTHING}
-    return {"clock_error": scenario.clock_error, **late, **settle}
+    changes = {} if scenario.leader_changes_max is None else {"leader_changes": scenario.leader_changes_max}
+    return {"clock_error": scenario.clock_error, **late, **changes, **settle}
 
 
 def _workload(spec: WorkloadSpec) -> dict[str, Any]:

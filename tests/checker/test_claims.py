@@ -329,6 +329,16 @@ class TestRecovery:
         assert result.verdict is verdict
         assert word is None or word in result.findings[0].message
 
+    @pytest.mark.parametrize(("allowed", "verdict"), [(None, Verdict.VALID), (2, Verdict.VALID), (1, Verdict.INVALID)])
+    def test_a_leader_that_changes_too_often(self, allowed: int | None, verdict: Verdict) -> None:
+        terms = "".join(f'nemesis leader {{"node": "n{term}", "term": {term}}}\n' for term in (1, 2, 3))
+        ready = 'nemesis ready {"seconds": 1.5}'
+        result = judge(f"{terms}1 inspect a\n1 ok null\n{ready}", "recovery", leader_changes_max=allowed)
+        assert result.verdict is verdict
+        assert [finding.message for finding in result.findings] == (
+            ["the leader changed 2 times, 1 were allowed"] if verdict is Verdict.INVALID else []
+        )
+
 
 class TestLeases:
     RUN = f"""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cluster.node.messages import Batch, HardState
 from cluster.node.raft import Persistent
-from cluster.node.storage import FORMAT, MARK, ZEROS_BEHIND, Identity, Storage, log_anew, pack, recover
+from cluster.node.storage import FORMAT, MARK, ZEROS_BEHIND, Identity, Storage, log_anew, pack
 
 LOG = "log"
 
@@ -42,7 +42,7 @@ class SimDisk:
     def recover(self) -> Persistent:
         """What a node that starts finds. Raises StorageError."""
         data = self.read()
-        contents, end = recover(data, Path(self._node) / LOG)
+        contents, end = self._storage_type.recover(data, Path(self._node) / LOG)
         self.torn_bytes = len(data[end:].rstrip(b"\0"))
         del self._image[self._storage_type.goes_on_at(data, end) :]
         if not self._image:
@@ -76,7 +76,7 @@ class SimDisk:
 
     def read(self) -> bytes:
         """The log as a file: of the zeros behind it, the fewest that there are."""
-        return bytes(self._image) + bytes(0 if self._cut_short else ZEROS_BEHIND)
+        return bytes(self._image) + bytes(0 if self._cut_short or not self._image else ZEROS_BEHIND)
 
     def replace(self, data: bytes) -> None:
         """Have other bytes in the log's place, whatever these may be."""
