@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 def replay_command(scenario: Scenario) -> str:
     """The command line that runs a scenario again as it was run, whatever its file says."""
     words = ["run", str(scenario.path or f"{scenario.name}.yaml"), "--place", scenario.place]
+    if scenario.hosts is not None:
+        words += ["--hosts", scenario.hosts]
     words += ["--seed", str(scenario.seed), "--nodes", str(scenario.nodes)]
     words += ["--time-limit", f"{scenario.time_limit_ns / 1e9:g}s"]
     return invocation.command(words)

@@ -51,6 +51,15 @@ HistoryArgument = Annotated[Path, typer.Argument(metavar="HISTORY", help="A hist
 FormatOption = Annotated[
     str, typer.Option("--format", metavar="NAME", help="auto, jsonl, edn, jepsen-log or kv-log; auto looks for itself.")
 ]
+HostsOption = Annotated[
+    Path | None, typer.Option("--hosts", metavar="FILE", help="The hosts for the place ssh, instead of the file's.")
+]
+AcceptOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-new-host-keys", help="Take the word of hosts whose key is unknown, and write it to known_hosts."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 
@@ -73,6 +82,8 @@ def _common(
 def run(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")],
     place: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of the file's place.")] = None,
+    hosts: HostsOption = None,
+    accept_new_host_keys: AcceptOption = False,
     seed: Annotated[int | None, typer.Option(help="Instead of the file's seed.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Instead of the file's number of nodes.")] = None,
     time_limit: Annotated[
@@ -93,8 +104,14 @@ def run(
     """
     from fencepost import runner
 
-    plan = runner.load(scenario, place=place, seed=seed, nodes=nodes, time_limit=time_limit)
-    outcome = runner.run(plan, folder, make_console(as_json), stop_at_first=stop_at_first)
+    plan = runner.load(scenario, place=place, hosts=hosts, seed=seed, nodes=nodes, time_limit=time_limit)
+    outcome = runner.run(
+        plan,
+        folder,
+        make_console(as_json),
+        stop_at_first=stop_at_first,
+        accept_new_host_keys=accept_new_host_keys,
+    )
     if as_json:
         print_json(outcome.to_dict())
     raise Finished(outcome.exit)
@@ -420,8 +437,8 @@ def heal(
 ) -> None:
     """Undo what a run left whose harness was killed.
 
-    Its faults, containers, networks and processes: whatever bears the run's mark is removed, logs are collected, and
-    the ledger is closed. A harness that lives heals by itself.
+    Its faults, containers, networks, processes, and what it has on hosts: whatever bears the run's mark is removed,
+    logs are collected, and the ledger is closed. A harness that lives heals by itself.
     """
     from fencepost import upkeep
 
@@ -434,23 +451,39 @@ def clean(
         bool, typer.Option("--all", help="Also what is in use, and what other machines' runs made.")
     ] = False,
     images: Annotated[bool, typer.Option("--images", help="Also images of older versions.")] = False,
+    hosts: Annotated[
+        Path | None, typer.Option("--hosts", metavar="FILE", help="Also what is found on the hosts of this file.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what any runs left whose harness was killed."""
-    from fencepost import upkeep
+    """Remove what any runs left whose harness was killed.
 
-    _finish_upkeep(upkeep.clean(_lines(as_json), everything=everything, images=images), as_json)
+    On hosts: what runs of this user on this machine have left; with --hosts, whatever is there.
+    """
+    from fencepost import hosts_file, upkeep
+
+    named = () if hosts is None else hosts_file.load(hosts)
+    report = upkeep.clean(_lines(as_json), everything=everything, images=images, hosts=named)
+    _finish_upkeep(report, as_json)
 
 
 @app.command(epilog=EPILOG)
-def doctor(as_json: JsonOption = False) -> None:
-    """Say what this machine can do, and what would enable the rest.
+def doctor(
+    hosts: Annotated[
+        Path | None, typer.Option("--hosts", metavar="FILE", help="Look at the hosts of this file as well.")
+    ] = None,
+    accept_new_host_keys: AcceptOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what this machine can do, and hosts for the place ssh, and what would enable the rest.
 
     Exits with 0 whatever is missing: what a run needs and can't have is said before it starts.
     """
     from fencepost import doctor as doctors
+    from fencepost import hosts_file
 
-    report = doctors.examine()
+    named = () if hosts is None else hosts_file.load(hosts)
+    report = doctors.examine(named, accept_new_host_keys=accept_new_host_keys)
     if as_json:
         print_json(report.to_dict())
     else:

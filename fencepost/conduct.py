@@ -24,7 +24,7 @@ from cluster import places, systems
 from cluster.places.base import CutsClients, Equippable, Place, PlaceError
 from cluster.readiness import await_ready
 from cluster.systems.base import LockClient
-from fencepost import evidence
+from fencepost import evidence, hosts_file
 from fencepost.interrupts import Interrupts
 from fencepost.quantities import NS_PER_MS
 from fencepost.scenario import Scenario, chaos
@@ -58,6 +58,15 @@ class Failure(Exception):
     """The testbed could not do its part; the message is for the user."""
 
 
+def start_budget_s(scenario: Scenario) -> float:
+    """What the place takes for its own, if it says so."""
+    return float(getattr(places.load(scenario.place), "start_budget_s", START_BUDGET_S))
+
+
+def stop_budget_s(scenario: Scenario) -> float:
+    return float(getattr(places.load(scenario.place), "stop_budget_s", STOP_BUDGET_S))
+
+
 def main_budget_s(scenario: Scenario) -> float:
     return scenario.time_limit_ns / 1e9 + DRAIN_S + SLACK_S
 
@@ -72,8 +81,9 @@ def final_budget_s(scenario: Scenario) -> float:
 
 def budget_s(scenario: Scenario) -> float:
     """All phases together: what no run can take unless something hangs."""
-    phases = START_BUDGET_S + READY_BUDGET_S + HEAL_BUDGET_S + RECOVERY_BUDGET_S + COUNTERS_BUDGET_S + STOP_BUDGET_S
-    return phases + main_budget_s(scenario) + final_budget_s(scenario) + 2 * (DRAIN_S + SLACK_S)
+    place = start_budget_s(scenario) + stop_budget_s(scenario)
+    phases = READY_BUDGET_S + HEAL_BUDGET_S + RECOVERY_BUDGET_S + COUNTERS_BUDGET_S
+    return place + phases + main_budget_s(scenario) + final_budget_s(scenario) + 2 * (DRAIN_S + SLACK_S)
 
 
 class Conductor:
@@ -97,7 +107,9 @@ class Conductor:
         self._enter = enter
         self._system = systems.create(scenario.system, scenario.mutant)
         nodes = scenario.node_names()
-        self.place: Place = places.create(scenario.place, self._system, nodes, folder.path, scenario.seed)
+        self.place: Place = places.create(
+            scenario.place, self._system, nodes, folder.path, scenario.seed, hosts_file.of(scenario)
+        )
         if isinstance(self.place, Equippable):
             self.place.equip(chaos.needs(scenario))
         self.resolved: tuple[FaultSpec, ...] = ()
@@ -119,11 +131,11 @@ class Conductor:
             raise Failure(str(problem)) from problem
         finally:
             self._enter("stopping")
-            await self._bounded(self.place.close(), STOP_BUDGET_S, "the nodes did not stop")
+            await self._bounded(self.place.close(), stop_budget_s(self._scenario), "the nodes did not stop")
 
     async def _start(self) -> None:
         self._enter("starting")
-        await self._bounded(self.place.start(), START_BUDGET_S, "the place did not start")
+        await self._bounded(self.place.start(), start_budget_s(self._scenario), "the place did not start")
         logger.info("nodes: %s", ", ".join(f"{node} at {self.place.address(node)}" for node in self.place.nodes))
         readiness = await await_ready(self.place, self.place.nodes, READY_BUDGET_S)
         logger.info("%s", readiness.describe())

@@ -28,6 +28,8 @@ from cluster.image import build
 from cluster.places import docker_engine
 from cluster.places.base import PlaceError
 from cluster.places.packet_filter import Blocked, Iptables, Nft, Step
+from cluster.places.ssh import inspection
+from cluster.places.ssh.hosts import Host
 from fencepost import scenario as scenarios
 from fencepost.scenario import ScenarioError
 
@@ -38,7 +40,7 @@ TRIAL_BUDGET_S = 10.0
 FILES_WANTED = 4_096
 
 #: What a scenario's place can't do without.
-NEEDED_BY_PLACE = {"docker": ("docker", "image")}
+NEEDED_BY_PLACE = {"docker": ("docker", "image"), "ssh": ("paramiko",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,11 @@ class Report:
             )
 
 
-def examine() -> Report:
+def examine(hosts: Sequence[Host] = (), *, accept_new_host_keys: bool = False) -> Report:
+    """Also of hosts for the place ssh, where some are given."""
     checks = [look() for look in CHECKS]
+    if hosts:
+        checks += _hosts(hosts, accept_new_host_keys)
     unable: dict[str, str] = {}
     files = sorted((Path(workloads.__file__).parent / "scenarios").glob("*.yaml"))
     for path in files:
@@ -212,15 +217,34 @@ def _fuse() -> Check:
     return Check("fuse", True, "/dev/fuse can be opened", use)
 
 
-def _ssh() -> Check:
-    client, server = shutil.which("ssh"), shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    found = " and ".join(name for name, path in (("a client", client), ("a server", server)) if path)
-    says = found or "neither client nor server"
-    return Check("ssh", client is not None, says, "looking into hosts by hand", "apt-get install openssh-client")
+def _paramiko() -> Check:
+    use = "the place ssh"
+    try:
+        return Check("paramiko", True, metadata.version("paramiko"), use)
+    except metadata.PackageNotFoundError:
+        return Check("paramiko", False, "not installed", use, "pip install 'fencepost[ssh]'")
+
+
+def _hosts(hosts: Sequence[Host], accept_new: bool) -> list[Check]:
+    """A line for each host, or one for all when nothing can be said of any."""
+    use = "a node of the place ssh"
+    try:
+        looks = inspection.look(hosts, accept_new=accept_new)
+    except PlaceError as problem:
+        return [Check("hosts", False, str(problem), use, "paramiko")]
+    checks = []
+    for host, found in zip(hosts, looks, strict=True):
+        if isinstance(found, str):
+            checks.append(Check("host", False, found, use, "docs/ssh.md says what a host needs"))
+        elif problems := inspection.lacks(host, found, root=True):
+            checks.append(Check("host", False, f"{host}: {inspection.describe(found)}", use, "; ".join(problems)))
+        else:
+            checks.append(Check("host", True, f"{host}: {inspection.describe(found)}", use))
+    return checks
 
 
 CHECKS: Sequence[Callable[[], Check]] = (
-    _python, _files, _docker, _image, _root, _nft, _iptables, _netem, _memory, _faketime, _fuse, _ssh,
+    _python, _files, _docker, _image, _root, _nft, _iptables, _netem, _memory, _faketime, _fuse, _paramiko,
 )  # fmt: skip
 
 

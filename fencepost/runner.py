@@ -20,7 +20,7 @@ from cluster import places, registry
 from cluster.places.base import PlaceError
 from cluster.registry import UnknownName
 from cluster.words import counted
-from fencepost import analysis, conduct, evidence, store, tables
+from fencepost import analysis, conduct, evidence, hosts_file, store, tables
 from fencepost import scenario as scenarios
 from fencepost.exits import UserError
 from fencepost.interrupts import Interrupts, terminable, watchdog
@@ -42,6 +42,7 @@ def load(
     path: Path,
     *,
     place: str | None = None,
+    hosts: Path | None = None,
     seed: int | None = None,
     nodes: int | None = None,
     time_limit: str | None = None,
@@ -54,15 +55,23 @@ def load(
         except ValueError as problem:
             raise UserError(f"--time-limit: found {time_limit!r}; expected {problem}") from None
     scenario = scenarios.load(path)
-    if all(value is None for value in (place, seed, nodes, limit_ns)):
+    if all(value is None for value in (place, hosts, seed, nodes, limit_ns)):
         return scenario
-    return scenarios.override(scenario, place=place, seed=seed, nodes=nodes, time_limit_ns=limit_ns)
+    return scenarios.override(scenario, place=place, hosts=hosts, seed=seed, nodes=nodes, time_limit_ns=limit_ns)
 
 
-def run(scenario: Scenario, store_folder: Path, console: Console, *, stop_at_first: bool = False) -> Outcome:
+def run(
+    scenario: Scenario,
+    store_folder: Path,
+    console: Console,
+    *,
+    stop_at_first: bool = False,
+    accept_new_host_keys: bool = False,
+) -> Outcome:
     """Run it, show how it goes, and leave everything in a folder of its own. Raises UserError.
 
-    `stop_at_first` checks while it runs, and ends the load at the first violation.
+    `stop_at_first` checks while it runs, and ends the load at the first violation. `accept_new_host_keys` takes the
+    word of hosts that nobody knows, and writes their keys down.
     """
     try:
         folder = store.create(store_folder, scenario.name)
@@ -72,7 +81,7 @@ def run(scenario: Scenario, store_folder: Path, console: Console, *, stop_at_fir
     with _log(folder), terminable():
         _print_plan(scenario, folder, console)
         _prepare(scenario, folder)
-        failure = _prepare_place(scenario, console)
+        failure = _prepare_place(scenario, console, accept_new_host_keys)
         with watchdog(budget_s, folder.log):
             if failure:
                 outcome = Outcome(scenario, folder, None, failure)
@@ -139,7 +148,7 @@ def _prepare(scenario: Scenario, folder: RunFolder) -> None:
     logger.info("resolved:\n%s", scenarios.dump(scenario))
 
 
-def _prepare_place(scenario: Scenario, console: Console) -> str | None:
+def _prepare_place(scenario: Scenario, console: Console, accept_new_host_keys: bool) -> str | None:
     """What may take minutes and has no part in the run's budgets, such as building an image. What went wrong, if so."""
 
     def say(line: str) -> None:
@@ -147,7 +156,7 @@ def _prepare_place(scenario: Scenario, console: Console) -> str | None:
         console.print(Text.assemble((f"{scenario.place:<12}", "dim"), line), soft_wrap=True)
 
     try:
-        places.prepare(scenario.place, say)
+        places.prepare(scenario.place, say, hosts_file.of(scenario), accept_new_host_keys=accept_new_host_keys)
     except PlaceError as problem:
         logger.error("the place could not be prepared: %s", problem)
         return str(problem)

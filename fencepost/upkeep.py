@@ -15,6 +15,7 @@ from cluster.places import docker_engine, leftovers
 from cluster.places.base import PlaceError
 from cluster.places.leftovers import Leftover
 from cluster.places.ownership import Harness
+from cluster.places.ssh.hosts import Host
 from fencepost.exits import Exit, UserError
 from fencepost.store import RunFolder
 from nemesis.ledger import Entry, Ledger, unfinished
@@ -45,7 +46,7 @@ def heal(path: Path, say: Say) -> Report:
     folder = RunFolder(path.resolve())
     if not folder.path.is_dir():
         raise UserError(f"{path}: there is no such folder; give the folder of a run")
-    found, without_docker = leftovers.find()
+    found, without_docker = leftovers.find(folder.path)
     theirs = [leftover for leftover in found if leftover.folder == folder.path]
     if not theirs and not folder.is_run():
         raise UserError(
@@ -73,11 +74,17 @@ def heal(path: Path, say: Say) -> Report:
     return report
 
 
-def clean(say: Say, *, everything: bool = False, images: bool = False) -> Report:
+def clean(say: Say, *, everything: bool = False, images: bool = False, hosts: Sequence[Host] = ()) -> Report:
     """Remove what runs have left whose harness is dead; with `everything`, also what is in use or can't be judged.
-    With `images`, also images that were built from other content than the present one."""
+    With `images`, also images that were built from other content than the present one. With `hosts`, also what is found
+    on those, whoever's run has left it."""
     report = Report()
     found, without_docker = leftovers.find()
+    if hosts:
+        there, problems = leftovers.find_on(hosts)
+        found += there
+        for problem in problems:
+            _fail(report, say, problem)
     for leftover in found:
         alive = leftover.alive()
         if alive is False or everything:

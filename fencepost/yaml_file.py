@@ -28,7 +28,7 @@ _FOUND_CHARACTERS_MAX = 60
 _DECIMAL = re.compile(r"[+-]?(0|[1-9][0-9]{0,19})", re.ASCII)
 _NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)
 
-_STR, _INT, _FLOAT, _NULL = (f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "null"))
+_STR, _INT, _FLOAT, _BOOL, _NULL = (f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,12 @@ class Item:
         if _DECIMAL.fullmatch(self.node.value) is None or not low <= int(self.node.value) <= high:
             raise Wrong(self.found(), remedy)
         return int(self.node.value)
+
+    def boolean(self) -> bool:
+        """The value as a truth value. Raises Wrong."""
+        if not isinstance(self.node, yaml.ScalarNode) or self.node.tag != _BOOL:
+            raise Wrong(self.found(), "true or false")
+        return str(self.node.value).lower() in ("true", "yes", "on")
 
     def number(self) -> float | None:
         """The value if it is a plain decimal number."""

@@ -11,7 +11,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import docker
@@ -98,7 +98,7 @@ def bases(client: docker.DockerClient) -> list[str]:
 
 def _base(client: docker.DockerClient, say: Say, from_packages: bool) -> tuple[str, tuple[int, int]]:
     """An image to build on, which the engine has then, and its Python's version."""
-    official, packages = _official(), _from_packages()
+    official = _official()
     here = Target.here().python
     if not from_packages:
         if present := bases(client):
@@ -110,9 +110,7 @@ def _base(client: docker.DockerClient, say: Say, from_packages: bool) -> tuple[s
             say(f"{official} can't be pulled ({words(problem)}): the base is made from Debian packages instead")
         else:
             return official, here
-    if not has_image(client, packages):
-        _import_packages(client, say, packages)
-    return packages, DEBIAN_PYTHON
+    return from_packages_only(client, say, PACKAGES), DEBIAN_PYTHON
 
 
 def _official() -> str:
@@ -120,21 +118,30 @@ def _official() -> str:
     return f"python:{here[0]}.{here[1]}-slim-{DEBIAN}"
 
 
-def _from_packages() -> str:
-    return f"{BASE_REPOSITORY}:{DEBIAN}-{hashlib.sha256(' '.join(PACKAGES).encode()).hexdigest()[:8]}"
+def _from_packages(packages: Sequence[str] = PACKAGES) -> str:
+    return f"{BASE_REPOSITORY}:{DEBIAN}-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:8]}"
 
 
-def _import_packages(client: docker.DockerClient, say: Say, base: str) -> None:
+def from_packages_only(client: docker.DockerClient, say: Say, packages: Sequence[str]) -> str:
+    """The name of an image of these Debian packages and what they need, which is made if the engine doesn't have it.
+    Raises PlaceError."""
+    base = _from_packages(packages)
+    if not has_image(client, base):
+        _import_packages(client, say, base, packages)
+    return base
+
+
+def _import_packages(client: docker.DockerClient, say: Say, base: str, packages: Sequence[str]) -> None:
     if shutil.which("mmdebstrap") is None:
         raise PlaceError(
             "the image's base can be made from Debian packages only with mmdebstrap, which is not here:"
             " apt-get install mmdebstrap, or let the engine reach a registry (a proxy, a mirror)"
         )
-    say(f"making {base} from the packages {', '.join(PACKAGES)} of Debian {DEBIAN}: about a minute")
+    say(f"making {base} from the packages {', '.join(packages)} of Debian {DEBIAN}: about a minute")
     repository, _, tag = base.partition(":")
     with tempfile.TemporaryDirectory(prefix="fencepost-base-") as folder:
         archive = Path(folder) / "base.tar"
-        command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", DEBIAN, str(archive)]
+        command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}", DEBIAN, str(archive)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=MMDEBSTRAP_BUDGET_S, cwd="/"

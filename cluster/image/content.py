@@ -13,7 +13,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -78,14 +78,15 @@ class Content:
             (sources / path).write_bytes(source)
 
 
-def read() -> Content:
-    """The content as it is now. Raises PlaceError."""
+def read(also: Iterable[str] = (), without: Collection[str] = ()) -> Content:
+    """The content as it is now; `also` names libraries that are needed beside those that nodes import, `without` some
+    that can be done without. Raises PlaceError."""
     package = Path(__file__).parents[1]
     sources = {
         f"{package.name}/{path.relative_to(package).as_posix()}": path.read_bytes()
         for path in sorted(package.rglob("*.py"))
     }
-    libraries = _versions(_imported(sources))
+    libraries = _versions({*_imported(sources), *also}, without)
     return Content((Path(__file__).with_name("Dockerfile")).read_text(), sources, libraries)
 
 
@@ -115,13 +116,13 @@ def _imported(sources: Mapping[str, bytes]) -> set[str]:
     return names
 
 
-def _versions(names: Iterable[str]) -> dict[str, str]:
-    """These distributions and all that they need here, with their versions."""
+def _versions(names: Iterable[str], without: Collection[str]) -> dict[str, str]:
+    """These distributions and all that they need here, with their versions; save some, and what only those need."""
     found: dict[str, str] = {}
     waiting = list(names)
     while waiting:
         name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in found:
+        if name in found or name in without:
             continue
         try:
             distribution = metadata.distribution(name)

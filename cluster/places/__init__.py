@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from cluster.places.base import Place, PlaceFactory
+from cluster.places.ssh.hosts import Host
 from cluster.registry import UnknownName, resolve
 from cluster.systems.base import System
 
@@ -16,6 +17,7 @@ _BUILTIN = MappingProxyType(
     {
         "local": "cluster.places.local:LocalPlace",
         "docker": "cluster.places.docker:DockerPlace",
+        "ssh": "cluster.places.ssh.place:SshPlace",
         "sim": "cluster.places.sim:SimPlace",
     }
 )
@@ -35,6 +37,17 @@ class Preparable(Protocol):
 
     def prepare(self, say: Callable[[str], object]) -> None:
         """`say` gets a line for each step that takes long. Raises PlaceError."""
+
+
+@runtime_checkable
+class OnHosts(Protocol):
+    """What makes a place on machines that a user names."""
+
+    def prepare_hosts(self, hosts: Sequence[Host], say: Callable[[str], object], *, accept_new: bool) -> None:
+        """See that there is what a run needs; `accept_new`: take the word of hosts that nobody knows. Raises
+        PlaceError."""
+
+    def __call__(self, system: System, nodes: Sequence[str], folder: Path, *, hosts: Sequence[Host]) -> Place: ...
 
 
 @runtime_checkable
@@ -63,17 +76,30 @@ def unfit(name: str, system: System) -> str | None:
     return factory.unfit(system) if isinstance(factory, Selective) else None
 
 
-def create(name: str, system: System, nodes: Sequence[str], folder: Path, seed: int) -> Place:
-    """A place for one run. Raises UnknownName, PlaceError."""
+def needs_hosts(name: str) -> bool:
+    """Whether the user has to name hosts for it. Raises UnknownName."""
+    return isinstance(load(name), OnHosts)
+
+
+def create(
+    name: str, system: System, nodes: Sequence[str], folder: Path, seed: int, hosts: Sequence[Host] = ()
+) -> Place:
+    """A place for one run; `hosts` for one that needs them. Raises UnknownName, PlaceError."""
     factory = load(name)
+    if isinstance(factory, OnHosts):
+        return factory(system, nodes, folder, hosts=hosts)
     if isinstance(factory, Simulation):
         return factory(system, nodes, folder, seed=seed)
     return factory(system, nodes, folder)
 
 
-def prepare(name: str, say: Callable[[str], object]) -> None:
+def prepare(
+    name: str, say: Callable[[str], object], hosts: Sequence[Host] = (), *, accept_new_host_keys: bool = False
+) -> None:
     """See that there is what the place needs; may take minutes the first time. Raises UnknownName, PlaceError."""
     factory = load(name)
+    if isinstance(factory, OnHosts):
+        factory.prepare_hosts(hosts, say, accept_new=accept_new_host_keys)
     if isinstance(factory, Preparable):
         factory.prepare(say)
 

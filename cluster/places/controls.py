@@ -16,12 +16,26 @@ from cluster.node.clock import ControlledClock
 from cluster.places.base import Capability, ClockSetting, DiskMode, DiskReport, PlaceError, usable
 from cluster.systems.base import System
 
+CLOCK_NAME, DISK_NAME = "clock", "disk"
+
 
 class ControlPaths(NamedTuple):
     """Of one node, as the node sees them; None: it has none."""
 
     clock: Path | None
     disk: Path | None
+
+
+def names(capabilities: Collection[Capability]) -> tuple[str, ...]:
+    """The files that are needed to do this to a node."""
+    wanted = ((Capability.TURN_LEASE_CLOCKS, CLOCK_NAME), (Capability.BREAK_DISKS, DISK_NAME))
+    return tuple(name for capability, name in wanted if capability in capabilities)
+
+
+def paths(wanted: Collection[str], seen_as: PurePath) -> ControlPaths:
+    """Where a node finds them that sees its folder as `seen_as`."""
+    clock, disk = (Path(seen_as / name) if name in wanted else None for name in (CLOCK_NAME, DISK_NAME))
+    return ControlPaths(clock, disk)
 
 
 class Controls:
@@ -37,14 +51,15 @@ class Controls:
 
     def lay_out(self, node: str, home: Path, seen_as: PurePath) -> ControlPaths:
         """Make the files in the node's folder `home`, which it sees as `seen_as`. Raises OSError."""
-        clock = disk = None
-        if Capability.TURN_LEASE_CLOCKS in self._wanted:
-            self._clocks[node] = ControlledClock(home / "clock")
-            clock = Path(seen_as / "clock")
-        if Capability.BREAK_DISKS in self._wanted:
-            self._disks[node] = ControlFile(home / "disk", create=True)
-            disk = Path(seen_as / "disk")
-        return ControlPaths(clock, disk)
+        self.lay_out_files(node, home, names(self._wanted))
+        return paths(names(self._wanted), seen_as)
+
+    def lay_out_files(self, node: str, home: Path, wanted: Collection[str]) -> None:
+        """Make those of the files that have these names. Raises OSError."""
+        if CLOCK_NAME in wanted:
+            self._clocks[node] = ControlledClock(home / CLOCK_NAME)
+        if DISK_NAME in wanted:
+            self._disks[node] = ControlFile(home / DISK_NAME, create=True)
 
     def turn_clock(self, node: str, setting: ClockSetting) -> None:
         self._clock(node).turn(setting.step_ns, setting.rate)

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.places.base import PlaceError
+
+#: What data may come to in one message, as base64. A node of a run has a few megabytes.
+ENCODED_BYTES_MAX = 256 * 1024 * 1024
+
+
+def encode(files: Mapping[str, bytes]) -> dict[str, str]:
+    """For a message in JSON."""
+    return {name: base64.b64encode(content).decode() for name, content in files.items()}
+
+
+def decode(files: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: base64.b64decode(content) for name, content in files.items()}
 
 
 def read(folder: Path) -> dict[str, bytes]:

@@ -1,7 +1,8 @@
 """What runs have left on this machine, whatever the place, and how to be rid of it.
 
 A run that ends, in whichever way its harness can still act, leaves nothing. One whose harness was killed leaves what
-bears its marks: containers and networks in Docker; processes here, if their reaper was killed too.
+bears its marks: containers and networks in Docker; processes here, if their reaper was killed too; processes, rules and
+a folder on hosts, of which a record is kept here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import psutil
 
 from cluster.places.base import PlaceError
 from cluster.places.ownership import FOLDER_VARIABLE, HARNESS_VARIABLE, Harness
+from cluster.places.ssh import estates
+from cluster.places.ssh.hosts import Host
 
 #: SIGKILL acts within milliseconds, unless the process is in an uninterruptible system call.
 KILL_BUDGET_S = 5.0
@@ -42,9 +45,10 @@ class Leftover:
         return f"{self.what} of {self.folder or 'an unknown run'}"
 
 
-def find() -> tuple[list[Leftover], str | None]:
-    """What there is, in use or not; and why Docker could not be asked, if so."""
-    found = _processes()
+def find(folder: Path | None = None) -> tuple[list[Leftover], str | None]:
+    """What there is, in use or not; and why Docker could not be asked, if so. On hosts: what is recorded, of this
+    user's runs and of the one with this folder."""
+    found = [*_processes(), *map(_on_hosts, estates.find(folder))]
     try:
         found += _containers()
     except PlaceError as problem:
@@ -92,6 +96,16 @@ def _lives(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _on_hosts(estate: estates.Estate) -> Leftover:
+    return Leftover("ssh", estate.what, estate.harness, estate.folder, functools.partial(estates.remove, estate))
+
+
+def find_on(hosts: Sequence[Host]) -> tuple[list[Leftover], list[str]]:
+    """What there is on these hosts, whoever's it is; and what went wrong at those that could not be asked."""
+    found, problems = estates.left_on(hosts)
+    return [_on_hosts(estate) for estate in found], problems
 
 
 def _containers() -> list[Leftover]:

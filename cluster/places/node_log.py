@@ -32,14 +32,16 @@ class NodeLog:
             return "it logged nothing"
         return "its log ends:\n" + "\n".join(f"  {line}" for line in lines[-TAIL_LINES:])
 
-    def read(self, offset: int) -> tuple[bytes, int]:
-        """What was logged since `offset`, and the offset behind it; -1: nothing, and where it ends now."""
+    def read(self, offset: int, bytes_max: int | None = None) -> tuple[bytes, int]:
+        """What was logged since `offset`, at most `bytes_max` of it, and the offset behind it; -1: nothing, and where
+        it ends now."""
         end = self._size()
         if offset < 0 or end <= offset:
             return b"", end
         with self.path.open("rb") as log:
             log.seek(offset)
-            return log.read(end - offset), end
+            piece = log.read(end - offset if bytes_max is None else min(end - offset, bytes_max))
+            return piece, offset + len(piece)
 
     def _size(self) -> int:
         try:

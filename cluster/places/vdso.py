@@ -62,6 +62,9 @@ _DRIFT_UNIT = 1 << 20
 _JUMP = struct.Struct("<Bi")
 _JUMP_OPCODE = 0xE9
 
+#: What there is a payload for.
+MACHINES = ("x86_64",)
+
 #: Stopping takes microseconds, and a thread leaves the first bytes of a function within nanoseconds.
 STOP_BUDGET_S = 2.0
 STOP_POLL_S = 0.0005
@@ -76,7 +79,7 @@ class VdsoError(Exception):
 
 def supported() -> bool:
     """Whether processes of this machine can be treated so at all."""
-    return platform.system() == "Linux" and platform.machine() == "x86_64"
+    return platform.system() == "Linux" and platform.machine() in MACHINES
 
 
 @dataclass(slots=True)

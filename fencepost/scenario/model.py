@@ -57,6 +57,8 @@ class Scenario:
     #: A deliberately broken variant of the system, by name.
     mutant: str | None = None
     place: str = "local"
+    #: The path of a file that names hosts, for places that need some.
+    hosts: str | None = None
     nodes: int = 5
     #: Every random choice of a run comes from it.
     seed: int = 0

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from checker import CLAIMS, COVERAGE_KEYS, DEFAULT_CLAIMS
-from cluster import mutants, registry
+from cluster import mutants, places, registry
+from cluster.words import counted
 from fencepost import quantities
 from fencepost.scenario.model import SETTLE_FROM_LOG, SETTLE_NOTHING, Expectation, Scenario
 from fencepost.scenario.rules import complaints
@@ -29,6 +30,7 @@ FIELDS = (
     "system",
     "mutant",
     "place",
+    "hosts",
     "nodes",
     "seed",
     "time_limit",
@@ -66,6 +68,9 @@ CLIENTS_MAX = 10_000
 TIME_LIMIT_NS_MAX = 7 * 24 * 3600 * 1_000_000_000
 _A_TIME_LIMIT = "at most 168h (7 days)"
 NAME_CHARACTERS_MAX = 100
+
+#: For a place that needs them.
+_NEEDED_HOSTS = "the path of a file that names hosts for the place {place} (docs/ssh.md), here or with --hosts FILE"
 
 NO_CLAIMS: tuple[str, ...] = ()
 
@@ -121,6 +126,7 @@ def override(
     scenario: Scenario,
     *,
     place: str | None = None,
+    hosts: Path | None = None,
     seed: int | None = None,
     nodes: int | None = None,
     time_limit_ns: int | None = None,
@@ -129,6 +135,7 @@ def override(
     changed = replace(
         scenario,
         place=scenario.place if place is None else place,
+        hosts=scenario.hosts if hosts is None else os.path.abspath(hosts),
         seed=scenario.seed if seed is None else seed,
         nodes=scenario.nodes if nodes is None else nodes,
         time_limit_ns=scenario.time_limit_ns if time_limit_ns is None else time_limit_ns,
@@ -155,7 +162,31 @@ def _judge(scenario: Scenario, document: Document) -> None:
     ]
     for complaint in justified:
         document.complain(complaint.field, complaint.found, complaint.remedy)
+    _judge_hosts(scenario, document)
     document.finish()
+
+
+def _judge_hosts(scenario: Scenario, document: Document) -> None:
+    """Add what is wrong with the hosts of a place that needs some."""
+    try:
+        if not places.needs_hosts(scenario.place):
+            return
+    except registry.UnknownName:
+        return
+    if scenario.hosts is None:
+        if not document.broken("hosts"):
+            document.complain("hosts", "nothing", _NEEDED_HOSTS.format(place=scenario.place))
+        return
+    from fencepost import hosts_file  # which reads with what is here
+
+    try:
+        hosts = hosts_file.load(Path(scenario.hosts))
+    except ScenarioError as problem:
+        document.problems += problem.problems
+        return
+    if len(hosts) < scenario.nodes and not document.broken("nodes"):
+        found = f"{counted(scenario.nodes, 'node')} on {counted(len(hosts), 'host')} ({scenario.hosts})"
+        document.complain("nodes", found, "a host for each node: fewer nodes, or more hosts")
 
 
 def _scenario(root: Item, path: Path) -> Scenario:
@@ -167,6 +198,7 @@ def _scenario(root: Item, path: Path) -> Scenario:
         system=fields.get("system", _text("the name of a system"), "lockd"),
         mutant=fields.get("mutant", one_of(mutants.names()), None),
         place=fields.get("place", _text("the name of a place"), "local"),
+        hosts=fields.get("hosts", lambda item: _hosts(item, path.parent), None),
         nodes=fields.get("nodes", lambda item: item.integer(1, NODES_MAX), 5),
         seed=fields.get("seed", lambda item: item.integer(0, SEED_MAX), 0),
         time_limit_ns=fields.need("time_limit", _time_limit_ns, 1, quantities.A_DURATION),
@@ -337,6 +369,10 @@ def _name(item: Item) -> str:
     if not name.strip() or not name.isprintable() or len(name) > NAME_CHARACTERS_MAX:
         raise Wrong(item.found(), _A_NAME)
     return name
+
+
+def _hosts(item: Item, folder: Path) -> str:
+    return os.path.abspath(folder / os.path.expanduser(item.text("the path of a hosts file")))
 
 
 def _text(remedy: str) -> Callable[[Item], str]:

@@ -27,8 +27,10 @@ def dump(scenario: Scenario) -> str:
     plain: dict[str, Any] = {"name": scenario.name, "system": scenario.system}
     if scenario.mutant is not None:
         plain["mutant"] = scenario.mutant
+    plain["place"] = scenario.place
+    if scenario.hosts is not None:
+        plain["hosts"] = scenario.hosts
     plain |= {
-        "place": scenario.place,
         "nodes": scenario.nodes,
         "seed": scenario.seed,
         "time_limit": format_duration(scenario.time_limit_ns),

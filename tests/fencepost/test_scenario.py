@@ -298,7 +298,7 @@ def test_what_the_command_line_says_is_validated(tmp_path: Path) -> None:
         ({"time_limit_ns": 604_801 * S}, "time_limit: found 604801s; expected at most 168h (7 days)"),
         (
             {"place": "moon"},
-            "place: found 'moon'; expected one of local, docker, sim, or one of your own: package.module:Class",
+            "place: found 'moon'; expected one of local, docker, ssh, sim, or one of your own: package.module:Class",
         ),
     ],
 )
