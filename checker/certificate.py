@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from checker import column_sweep, linearizable, verifier
+from checker import column_sweep, cycles, graph, linearizable, verifier
 from checker.columns import Columns, Unsuited, columns_of, read_columns
 from checker.history import OPEN, read
 from checker.verdict import Verdict
@@ -68,16 +68,20 @@ def _witness(fits: column_sweep.Fits) -> Witness:
 
 
 def _contradiction(key: str, columns: Columns, refused: column_sweep.Refused) -> Contradiction:
-    """The operations that an explanation cites, as few as are still refused, where these are enough to verify it."""
-    named = sorted({operation.index for operation, _ in linearizable.cited(column_sweep.explained(refused))})
+    """The cycle of the explanation, and the operations that it cites: as few as are still refused, where these are
+    enough to verify it."""
+    reason = column_sweep.explained(refused)
+    cited = [operation for operation, _ in linearizable.cited(reason)]
+    cycle = msgspec.convert([edge.step() for edge in graph.cycle_of(reason, cited)], list[cycles.Step])
+    named = sorted({operation.index for operation in cited})
     everything = columns.operations(refused.lock.rows)
     try:
         if not verifier.contradicts(everything, named):
-            return Contradiction(key, [])
+            return Contradiction(key, [], cycle)
         for index in list(named):
             fewer = [other for other in named if other != index]
             if fewer and verifier.contradicts(everything, fewer):
                 named = fewer
     except verifier.Rejected:
-        return Contradiction(key, [])
-    return Contradiction(key, named)
+        return Contradiction(key, [], cycle)
+    return Contradiction(key, named, cycle)

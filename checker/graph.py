@@ -13,7 +13,10 @@ that one comes before the other, and why:
 Every edge is strict, so any cycle is a contradiction. Operations of unknown outcome never bound anything and so have no
 part in it, except that acquires among them may explain why somebody saw the lock held, or who was granted a token: an
 edge that says otherwise is drawn only if none of them had begun by then. So there may be no cycle, where one has to
-count; then the steps of the sweep have to do.
+count how many of them there are, and what they must have been used up for. Then the cycle goes through the moment that
+the sweep found no place for, with an edge that is *counted*: in whichever way the acquires of unknown outcome are used,
+this moment comes before that event. Who verifies such an edge counts as well, and finds all other edges in the history
+(`checker.cycles`).
 
 networkx takes seconds for graphs of whole histories: this is for the window that a finding cites.
 """
@@ -50,15 +53,26 @@ class Node(NamedTuple):
             return "a grant after all that were shown"
         return f"{self.what} {self.of}" if self.what in ("enter", "exit") else f"{self.what} of [{self.of}]"
 
+    def plain(self) -> list[str | int]:
+        return ["never", 0] if self == NEVER else [self.what, self.of]
+
+
+#: What would have to end the last free interval.
+NEVER = Node("exit", OPEN)
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`before` comes before `after`: `because` says why, in words, and `operations` are those that it rests on."""
+    """`before` comes before `after`: `because` says why, in words, and `operations` are those that it rests on. `rule`
+    is that of `checker.cycles` which makes it true; `since` are the edges from the moment at which a state was entered
+    to the beginning of the observation that it contradicts."""
 
     before: Node
     after: Node
     because: str
     operations: tuple[int, ...]
+    rule: str
+    since: tuple[Edge, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -66,7 +80,13 @@ class Edge:
             "after": self.after.words(),
             "because": self.because,
             "operations": list(self.operations),
+            "step": self.step(),
         }
+
+    def step(self) -> dict[str, Any]:
+        """What there is to verify."""
+        plain = {"before": self.before.plain(), "after": self.after.plain(), "rule": self.rule}
+        return {**plain, "since": [edge.step() for edge in self.since]} if self.since else plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +119,15 @@ def build(window: Window) -> nx.DiGraph[Node]:
     """The graph; each edge has its `Edge` as `edge`."""
     graph: nx.DiGraph[Node] = nx.DiGraph()
 
-    def add(before: Node, after: Node, because: str, *rests_on: int) -> None:
+    def add(before: Node, after: Node, because: str, *rests_on: int, rule: str, since: Sequence[Edge] = ()) -> None:
         if not graph.has_edge(before, after):
-            graph.add_edge(before, after, edge=Edge(before, after, because, tuple(sorted(set(rests_on)))))
+            operations = tuple(sorted(set(rests_on)))
+            graph.add_edge(before, after, edge=Edge(before, after, because, operations, rule, tuple(since)))
 
     known = [operation for operation in window.operations if operation.outcome != "info"]
     for operation in known:
         index = operation.index
-        add(Node("invoke", index), Node("end", index), "it began before it ended", index)
+        add(Node("invoke", index), Node("end", index), "it began before it ended", index, rule="lasts")
     for one in known:
         for other in known:
             if one.end < other.index:
@@ -116,11 +137,12 @@ def build(window: Window) -> nx.DiGraph[Node]:
                     f"[{one.index}] had ended when [{other.index}] began",
                     one.index,
                     other.index,
+                    rule="order",
                 )
     moments = [Node(what, token) for token in window.tokens for what in ("enter", "exit")]
     for before, after in pairwise(moments):
         because = "it is held before it ends" if before.of == after.of else f"{before.of} is smaller than {after.of}"
-        add(before, after, because)
+        add(before, after, because, rule="tokens")
     for operation in known:
         _bound(operation, add)
     _own(window, known, add)
@@ -137,7 +159,7 @@ def _own(window: Window, known: Sequence[Operation], add: Add) -> None:
         if operation.token in window.owned or (window.unknown and window.unknown[0] < operation.end):
             continue
         because = f"nobody who can have been granted {operation.token} had asked before [{operation.index}] ended"
-        add(Node("end", operation.index), Node("enter", operation.token), because, operation.index)
+        add(Node("end", operation.index), Node("enter", operation.token), because, operation.index, rule="nobody")
 
 
 def _shows(operation: Operation) -> bool:
@@ -152,26 +174,25 @@ def _bound(operation: Operation, add: Add) -> None:
     begin, end = Node("invoke", index), Node("end", index)
     enter, left = Node("enter", token), Node("exit", token)
     if operation.f == "acquire":
-        add(begin, enter, f"[{index}] asked for {token}", index)
-        add(enter, end, f"[{index}] was granted {token}", index)
+        add(begin, enter, f"[{index}] asked for {token}", index, rule="effect")
+        add(enter, end, f"[{index}] was granted {token}", index, rule="effect")
     elif operation.f == "release":
-        add(begin, left, f"[{index}] released {token}", index)
-        add(left, end, f"[{index}] had released {token}", index)
+        add(begin, left, f"[{index}] released {token}", index, rule="effect")
+        add(left, end, f"[{index}] had released {token}", index, rule="effect")
     else:
-        add(enter, end, f"[{index}] saw {token} held", index)
-        add(begin, left, f"[{index}] saw {token} held", index)
+        add(enter, end, f"[{index}] saw {token} held", index, rule="effect")
+        add(begin, left, f"[{index}] saw {token} held", index, rule="effect")
 
 
 def _force(
     graph: nx.DiGraph[Node], window: Window, known: Sequence[Operation], moments: Sequence[Node], add: Add
 ) -> None:
     """Add forced exits until there are no more. The end of the history is the exit of the last free interval."""
-    never = Node("exit", OPEN)
     intervals: list[tuple[Node | None, Node]] = list(pairwise(moments))
     if window.starts:
-        intervals.insert(0, (None, moments[0] if moments else never))
+        intervals.insert(0, (None, moments[0] if moments else NEVER))
     if window.ends and moments:
-        intervals.append((moments[-1], never))
+        intervals.append((moments[-1], NEVER))
     watching = [(operation, _refutes(operation)) for operation in known]
     changed = True
     while changed:
@@ -184,18 +205,20 @@ def _force(
             for entered, left in intervals:
                 if not refutes(entered) or graph.has_edge(left, end):
                     continue
-                rests_on = {operation.index}
+                since: list[Edge] = []
                 if entered is not None:
                     if not (graph.has_node(entered) and nx.has_path(graph, entered, begin)):
                         continue
-                    rests_on |= _operations(path_edges(graph, nx.shortest_path(graph, entered, begin)))
-                add(left, end, f"[{operation.index}] {_saw(operation)}, so it had to change", *rests_on)
+                    since = path_edges(graph, nx.shortest_path(graph, entered, begin))
+                rests_on = {operation.index} | _operations(since)
+                because = f"[{operation.index}] {_saw(operation)}, so it had to change"
+                add(left, end, because, *rests_on, rule="leave", since=since)
                 changed = True
-    if graph.has_node(never):
+    if graph.has_node(NEVER):
         # Nothing follows, so what must be left never is.
-        for before in list(graph.successors(never)):
-            rests_on = graph.edges[never, before]["edge"].operations
-            add(before, never, "no token that was shown comes later", *rests_on)
+        for before in list(graph.successors(NEVER)):
+            rests_on = graph.edges[NEVER, before]["edge"].operations
+            add(before, NEVER, "no token that was shown comes later", *rests_on, rule="last")
 
 
 def _refutes(operation: Operation) -> Callable[[Node | None], bool] | None:
@@ -246,11 +269,43 @@ def _size(cycle: Sequence[Edge]) -> tuple[int, int]:
 
 
 def cycle_of(reason: Duplicate | Refusal, operations: Sequence[Operation]) -> list[Edge]:
-    """Why these operations of one key can't all be true, as a cycle; empty where only the sweep can tell."""
+    """Why these operations of one key can't all be true, as a cycle."""
     if isinstance(reason, Duplicate):
         return _twins(reason.first, reason.second)
     window = window_of(reason, operations)
-    return shortest_cycle(build(window)) if len(window.tokens) <= TOKENS_MAX else []
+    cycle = shortest_cycle(build(window)) if len(window.tokens) <= TOKENS_MAX else []
+    return cycle or _counted(reason)
+
+
+def _counted(refusal: Refusal) -> list[Edge]:
+    """The cycle through the moment that has no place, in whichever way acquires of unknown outcome are used."""
+    tenures, number = refusal.tenures, refusal.moment // 2
+    count = len(refusal.unknown.invokes)
+    whichever = f"in whichever way the {count} acquires of unknown outcome are used"
+    if number == len(tenures):
+        forced_by = refusal.candidates[-1].forced_by
+        assert forced_by is not None
+        end, index = Node("end", forced_by.index), forced_by.index
+        must = Edge(NEVER, end, f"[{index}] {_saw(forced_by)}: {whichever}, none is left", (index,), "counted")
+        return [must, Edge(end, NEVER, "no token that was shown comes later", (index,), "last")]
+    moment = Node("exit" if refusal.moment % 2 else "enter", tenures[number].token)
+    lower = refusal.not_before.by
+    if isinstance(lower, Operation):
+        begin, index = Node("invoke", lower.index), lower.index
+        bounded = Node("enter" if lower.f == "acquire" else "exit", lower.token or 0)
+        done = {"acquire": "asked for", "release": "released"}.get(lower.f, "saw")
+        cycle = [Edge(begin, bounded, f"[{index}] {done} {lower.token}", (index,), "effect")]
+        if bounded != moment:
+            cycle.append(Edge(bounded, moment, "tokens are held in their order", (), "tokens"))
+        before = f"{whichever}, it comes before [{index}] began"
+        return [*cycle, Edge(moment, begin, before, (index,), "counted")]
+    shown = tenures[number].first_shown
+    assert shown is not None
+    end, index = Node("end", shown.index), shown.index
+    return [
+        Edge(moment, end, f"[{index}] shows {shown.token}", (index,), "effect"),
+        Edge(end, moment, f"{whichever}, nobody is left who can have been granted it by then", (index,), "counted"),
+    ]
 
 
 def _twins(one: Operation, other: Operation) -> list[Edge]:
@@ -259,4 +314,4 @@ def _twins(one: Operation, other: Operation) -> list[Edge]:
     done = "granted" if one.f == "acquire" else "released"
     because = f"{one.token} was {done} by both, and once only"
     rests_on = (one.index, other.index)
-    return [Edge(first, second, because, rests_on), Edge(second, first, because, rests_on)]
+    return [Edge(first, second, because, rests_on, "once"), Edge(second, first, because, rests_on, "once")]

@@ -7,7 +7,8 @@ events they were entered and left (gap g follows event g). Replaying it takes on
 it is known through which states the key went while an operation was open, and so whether the operation can have seen
 what it reports.
 
-`invalid` comes with the few operations of a key that contradict each other. That these are operations of the history is
+`invalid` comes with a cycle of what must come before what, which is verified edge by edge (`checker.cycles`), and
+with the few operations of a key that contradict each other. That these are operations of the history is
 looked up, and that no order of them fits is found by trying all, which is no effort for a few. What remains is that the
 operations that were left out can't help:
 
@@ -18,8 +19,8 @@ operations that were left out can't help:
   after it had completed; and every acquire of unknown outcome.
 
 Sometimes the reason is that acquires of unknown outcome are used up by what they must have been granted for, far and
-wide. Then a certificate names no operations, and the key is decided anew from all of them, by `fits`: a second
-implementation of the sweep, simpler and without explanations.
+wide. Then a certificate names no operations, and an edge of its cycle is found by counting from the beginning of the
+history, by `reaches`: a second implementation of the sweep, simpler and without explanations.
 
 The certificate is bound to the history by a digest and sealed by one of its own, so that no change to either file goes
 unnoticed, even one that would turn a witness into another witness.
@@ -37,6 +38,7 @@ from typing import Any
 
 import msgspec
 
+from checker import cycles
 from checker.history import OPEN, History, Operation, read
 
 FORMAT = "fencepost-certificate-1"
@@ -61,11 +63,13 @@ class Witness(msgspec.Struct, forbid_unknown_fields=True):
     acquire: list[int]
 
 
-class Contradiction(msgspec.Struct, forbid_unknown_fields=True):
-    """Operations of a key, by the positions of their invokes, that can't all be true; none: look at all of them."""
+class Contradiction(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Operations of a key, by the positions of their invokes, that can't all be true; none: look at all of them.
+    `cycle`: why, edge by edge."""
 
     key: str
     operations: list[int]
+    cycle: list[cycles.Step] = []
 
 
 class Certificate(msgspec.Struct, forbid_unknown_fields=True):
@@ -236,12 +240,22 @@ def _contradict(history: History, contradiction: Contradiction) -> None:
     everything = history.by_key.get(name)
     if everything is None:
         raise Rejected(f"the history has no key {name!r}")
+    if contradiction.cycle:
+        _go_round(name, everything, contradiction.cycle)
     if not contradiction.operations:
-        if fits(everything):
+        if not contradiction.cycle and fits(everything):
             raise Rejected(f"key {name!r}: all its operations together fit")
         return
     if not contradicts(everything, contradiction.operations):
         raise Rejected(f"key {name!r}: the operations that it names do not contradict each other")
+
+
+def _go_round(name: str, everything: Sequence[Operation], cycle: Sequence[cycles.Step]) -> None:
+    counted = any(step.rule == "counted" for step in cycle)
+    try:
+        cycles.verify(everything, cycle, list(reaches(everything)) if counted else ())
+    except cycles.Wrong as problem:
+        raise Rejected(f"key {name!r}: the cycle is broken: {problem}") from None
 
 
 def contradicts(everything: Sequence[Operation], named: Sequence[int]) -> bool:
@@ -362,15 +376,21 @@ def _effects(
 
 
 def fits(operations: Sequence[Operation]) -> bool:
-    """Whether all operations of a key fit the lock: the moments in their order, with the latest gap at which each can
-    lie for every number of unknown acquires used. See `checker.sweep` for why that decides it."""
+    """Whether all operations of a key fit the lock. See `checker.sweep` for why that decides it."""
+    grants = [o.token for o in operations if o.f == "acquire" and o.outcome == "ok"]
+    if len(grants) != len(set(grants)) or not _released_once(operations):
+        return False
+    last = list(reaches(operations))[-1]
+    return last.moment == cycles.NEVER and OPEN in last.latest.values()
+
+
+def reaches(operations: Sequence[Operation]) -> Iterator[cycles.Reach]:
+    """The moments of a key in their order, with the latest gap at which each can lie for every number of unknown
+    acquires used, and the earliest for any; up to the end of the last free interval, or to the first that can't be."""
     shown: dict[int, list[Operation]] = {}
     for operation in operations:
         if _shows(operation) and operation.token is not None:
             shown.setdefault(operation.token, []).append(operation)
-    grants = [o.token for o in operations if o.f == "acquire" and o.outcome == "ok"]
-    if len(grants) != len(set(grants)) or not _released_once(operations):
-        return False
     refused: dict[int | None, list[Operation]] = {}
     for operation in operations:
         if operation.outcome == "fail" and operation.f in ("release", "renew") and operation.error == "not-held":
@@ -394,13 +414,19 @@ def fits(operations: Sequence[Operation]) -> bool:
             latest = {used + 1: gap for used, gap in latest.items()}
         else:
             earliest = max(earliest, grant.index)
+        yield cycles.Reach(("enter", token), earliest, latest)
         latest = _alive(latest, earliest, unknown)
+        if not latest:
+            return
         of_token = _Alarm(refused.get(token, ()))
         limit = deadlines[2 * place + 1] - 1
         latest = {used: min(saw_free.by(gap), of_token.by(gap), limit) for used, gap in latest.items()}
         earliest = max([earliest, *(o.index for o in shown[token] if o.f != "acquire")])
+        yield cycles.Reach(("exit", token), earliest, latest)
         latest = _alive(latest, earliest, unknown)
-    return OPEN in _free(latest, saw_held, saw_free, unknown, OPEN).values()
+        if not latest:
+            return
+    yield cycles.Reach(cycles.NEVER, earliest, _free(latest, saw_held, saw_free, unknown, OPEN))
 
 
 class _Alarm:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def test_every_verdict_can_be_proved(tmp_path: Path) -> None:
         assert verifier.verify(path, certificate) == ("valid" if fits else "invalid")
         for contradiction in certificate.contradictions:
             assert len(contradiction.operations) <= 8
+            assert contradiction.cycle
             named += bool(contradiction.operations)
             whole += not contradiction.operations
     assert named > 10 * whole > 0
@@ -67,23 +69,36 @@ def test_the_second_sweep_agrees_with_the_exhaustive_search() -> None:
             assert all(map(verifier.fits, keys)) == exhaustive.linearizable(events), number
 
 
-@pytest.mark.parametrize("damage", [False, True], ids=["valid", "invalid"])
-def test_whatever_is_changed_is_noticed(damage: bool, tmp_path: Path) -> None:
+def granted_twice(rng: random.Random) -> list[Event]:
+    events = generate.valid(rng, operations=60)
+    lost = next(e for e in events if e.type == "ok" and e.f == "acquire" and e.value)
+    end = len(events)
+    again = [
+        msgspec.structs.replace(lost, index=end + i, time=events[-1].time, process=10**6, type=t, value=v)
+        for i, (t, v) in enumerate([("invoke", None), ("ok", lost.value)])
+    ]
+    return [*events, *again]
+
+
+#: Histories, and the rule of an edge by which they are refused.
+TAMPERED: dict[str, tuple[Callable[[random.Random], list[Event]], str | None]] = {
+    "valid": (lambda rng: generate.valid(rng, operations=60), None),
+    "twice": (granted_twice, "once"),
+    "forced": (lambda _: script.events(SCRIPTS["refused-while-free"]), "leave"),
+    "counted": (lambda _: script.events(SCRIPTS["ghost-used-up-by-a-token"]), "counted"),
+}
+
+
+@pytest.mark.parametrize("kind", TAMPERED)
+def test_whatever_is_changed_is_noticed(kind: str, tmp_path: Path) -> None:
     """1,000 random changes: none is accepted, and with a new seal none proves the opposite."""
     rng = random.Random(5)
-    events = generate.valid(rng, operations=60)
-    if damage:
-        lost = next(e for e in events if e.type == "ok" and e.f == "acquire" and e.value)
-        end = len(events)
-        again = [
-            msgspec.structs.replace(lost, index=end + i, time=events[-1].time, process=10**6, type=t, value=v)
-            for i, (t, v) in enumerate([("invoke", None), ("ok", lost.value)])
-        ]
-        events = [*events, *again]
-    path = write(tmp_path / "history.jsonl", events)
+    make, rule = TAMPERED[kind]
+    path = write(tmp_path / "history.jsonl", make(rng))
     certificate = certify(path)
-    verdict = "invalid" if damage else "valid"
+    verdict = "valid" if rule is None else "invalid"
     assert verifier.verify(path, certificate) == verdict
+    assert rule is None or rule in {step.rule for one in certificate.contradictions for step in one.cycle}
     document = json.loads(msgspec.json.encode(certificate))
     still_proofs = 0
     for _ in range(TAMPERINGS):
