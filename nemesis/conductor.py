@@ -172,6 +172,7 @@ class Nemesis:
             self._tell(planned.id, planned.spec.fault, "skipped", reason=str(reason))
             return False
         self._moments[planned.id] = seen
+        await asyncio.sleep(wanted.after_ns / 1e9)
         return True
 
     async def _sleep_until(self, moment_ns: int) -> None:

@@ -81,11 +81,12 @@ FOR_NS_MIN = 500_000_000
 @dataclass(frozen=True, slots=True)
 class Moment:
     """Something that a fault waits for, from its planned time on: a line that matches `log` appears in the log of any
-    node, or the counter `counter` of any node has grown by `grows`."""
+    node, or the counter `counter` of any node has grown by `grows`. The fault begins `after_ns` later."""
 
     log: str | None = None
     counter: str | None = None
     grows: int = 1
+    after_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

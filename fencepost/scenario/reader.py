@@ -56,7 +56,7 @@ WORKLOAD_FIELDS = (
 )
 RESOURCE_FIELDS = ("write_delay",)
 FAULT_FIELDS = ("fault", "target", "shape", "cuts", "at", "every", "for", "when")
-MOMENT_FIELDS = ("log", "counter", "grows")
+MOMENT_FIELDS = ("log", "counter", "grows", "after")
 #: What a kind of fault may be told beside these.
 FAULT_OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in kind.parameters}))
 
@@ -292,6 +292,7 @@ def _moment(item: Item) -> Moment:
         log=fields.get("log", _text("a regular expression"), None),
         counter=fields.get("counter", _text("the name of a counter, such as grants"), None),
         grows=fields.get("grows", lambda number: number.integer(1, COUNT_MAX), 1),
+        after_ns=fields.get("after", _duration_ns, 0),
     )
 
 

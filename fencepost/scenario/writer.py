@@ -106,6 +106,8 @@ def _fault(spec: FaultSpec) -> dict[str, Any]:
         plain["when"] = {"log": spec.when.log} if spec.when.log is not None else {"counter": spec.when.counter}
         if spec.when.grows != 1:
             plain["when"]["grows"] = spec.when.grows
+        if spec.when.after_ns:
+            plain["when"]["after"] = format_duration(spec.when.after_ns)
     return plain
 
 

@@ -181,7 +181,9 @@ def options(draw: st.DrawFn, kind: str) -> tuple[tuple[str, Value], ...]:
 
 
 moments = st.none() | st.one_of(
-    st.builds(Moment, log=st.sampled_from(["role=leader", "a|b", "x{2}"])),
+    st.builds(
+        Moment, log=st.sampled_from(["role=leader", "a|b", "x{2}"]), after_ns=st.integers(0, 900).map(lambda n: n * 10**6)
+    ),
     st.builds(Moment, counter=st.just("grants"), grows=st.integers(1, 9)),
 )
 

@@ -243,10 +243,13 @@ async def test_a_kill_waits_for_its_counter_and_still_lasts_as_long(arena: Arena
 
 async def test_a_kill_waits_for_a_line_in_a_log(arena: Arena) -> None:
     specs = [
-        fault("kill", ("n2",), when=Moment(log=r"n1 listens as \d+")),
+        fault("kill", ("n2",), when=Moment(log=r"n1 listens as \d+", after_ns=300_000_000)),
         fault("kill", ("n1",), at=500, lasts=500),
     ]
-    await arena.nemesis(specs).run()
+    nemesis = arena.nemesis(specs)
+    await nemesis.run()
+    killed_again, killed_late = nemesis.resolved()
+    assert (killed_late.at_ns or 0) - (killed_again.at_ns or 0) > 300_000_000
     assert "n1 logged n1 listens" in arena.event("f1", "injected")["detail"]["when"]
     order = [(event["fault"], event["action"]) for event in arena.events if event.get("action") == "injected"]
     assert order == [("f2", "injected"), ("f1", "injected")]
