@@ -138,8 +138,13 @@ class ClientPartitions:
         return f"a client reached {nodes} before, and none within {CUT_TIMEOUT_S * 1000:.0f} ms after"
 
     async def undo(self, fault: Fault) -> None:
-        if self._active.pop(fault.id, None) is not None:
+        if (cut := self._active.pop(fault.id, None)) is None:
+            return
+        try:
             await _abilities(self._place).cut_clients(self._cut())
+        except BaseException:
+            self._active[fault.id] = cut  # so that who heals once more does not find it done
+            raise
 
     async def confirm(self, fault: Fault) -> str:
         clock = asyncio.get_running_loop().time

@@ -49,8 +49,13 @@ class Shapings:
         await self._set()
 
     async def drop(self, fault: str) -> None:
-        if self._active.pop(fault, None) is not None:
+        if (shaped := self._active.pop(fault, None)) is None:
+            return
+        try:
             await self._set()
+        except BaseException:
+            self._active[fault] = shaped  # so that who heals once more does not find it done
+            raise
 
     async def _set(self) -> None:
         merged: dict[Link, Shaping] = {}

@@ -37,8 +37,13 @@ class Cuts:
         await self._set()
 
     async def drop(self, fault: str) -> None:
-        if self._active.pop(fault, None) is not None:
+        if (cut := self._active.pop(fault, None)) is None:
+            return
+        try:
             await self._set()
+        except BaseException:
+            self._active[fault] = cut  # so that who heals once more does not find it done
+            raise
 
     def uncut(self, links: Iterable[Link], port: str | None) -> list[Link]:
         """Those of the links on which something passes, to that port if one is named."""

@@ -115,10 +115,14 @@ class Starvations:
         )
 
     async def undo(self, fault: Fault) -> None:
-        _, limits = self._active.pop(fault.id, ((), None))
-        if limits is None:
+        if (active := self._active.pop(fault.id, None)) is None:
             return
-        await self._set(fault.targets)
+        try:
+            await self._set(fault.targets)
+        except BaseException:
+            self._active[fault.id] = active  # so that who heals once more does not find it done
+            raise
+        _, limits = active
         if limits.memory is None:
             return
         states = await asyncio.gather(*map(self._place.state, fault.targets))
