@@ -17,14 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from checker.history import NEMESIS, Event, EventType, HistoryWriter
 from cluster import places, systems
-from cluster.places.base import CutsClients, Equippable, Place, PlaceError
-from cluster.readiness import await_ready
+from cluster.places.base import CutsClients, Equippable, Place, PlaceError, TellsOfItself
+from cluster.readiness import Readiness, await_ready
 from cluster.systems.base import LockClient
-from fencepost import evidence, hosts_file
+from fencepost import evidence, hosts_file, losses
 from fencepost.interrupts import Interrupts
 from fencepost.quantities import NS_PER_MS
 from fencepost.scenario import Scenario, chaos
@@ -50,6 +50,8 @@ STOP_BUDGET_S = 30.0
 DRAIN_S = 5.0
 #: What a phase may take beyond what its work needs, before it counts as hung.
 SLACK_S = 15.0
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -122,22 +124,28 @@ class Conductor:
 
     async def run(self) -> None:
         """Raises Failure, also when the user interrupted before there was anything to analyse."""
+        problems: list[str] = []
         try:
             await self._unless_stopped(self._start())
             if self._interrupts.stop.is_set():
                 raise Failure(f"{self._interrupts.first} came before the cluster was ready; nothing was recorded")
             await self._record()
-        except PlaceError as problem:
-            raise Failure(str(problem)) from problem
+        except (PlaceError, Failure) as problem:
+            problems.append(str(problem))
         finally:
             self._enter("stopping")
-            await self._bounded(self.place.close(), stop_budget_s(self._scenario), "the nodes did not stop")
+            try:
+                await _bounded(self.place.close(), stop_budget_s(self._scenario), "the nodes did not stop")
+            except (PlaceError, Failure) as problem:
+                problems.append(str(problem))
+        if problems:
+            raise Failure("; ".join(problems))
 
     async def _start(self) -> None:
         self._enter("starting")
-        await self._bounded(self.place.start(), start_budget_s(self._scenario), "the place did not start")
+        await _bounded(self.place.start(), start_budget_s(self._scenario), "the place did not start")
         logger.info("nodes: %s", ", ".join(f"{node} at {self.place.address(node)}" for node in self.place.nodes))
-        readiness = await await_ready(self.place, self.place.nodes, READY_BUDGET_S)
+        readiness = await _readiness(self.place, READY_BUDGET_S)
         logger.info("%s", readiness.describe())
         if not readiness.complete:
             raise Failure(f"the cluster did not get ready: {readiness.describe()}")
@@ -180,13 +188,6 @@ class Conductor:
             await asyncio.wait({task})
         if not task.cancelled():
             task.result()
-
-    async def _bounded(self, work: Awaitable[None], budget_s: float, complaint: str) -> None:
-        try:
-            async with asyncio.timeout(budget_s):
-                await work
-        except TimeoutError as problem:
-            raise Failure(f"{complaint} within {budget_s:g} s") from problem
 
 
 Recorder = Callable[..., Event]
@@ -232,6 +233,7 @@ class _Recording:
         )
         self._monitor = Monitor(place, record=record)
         self._problems: list[str] = []
+        self._lost = asyncio.Event()
 
     async def _connect(self, node: str) -> LockClient:
         place = self._place
@@ -239,24 +241,51 @@ class _Recording:
         return await place.system.connect(address, self._scenario.workload.timeout_ms / 1000)
 
     async def run(self) -> None:
+        place = self._place
+        if isinstance(place, TellsOfItself):
+            place.tell_to(lambda words: self._record(NEMESIS, "info", "place", value={"says": words}))
         watch = asyncio.create_task(self._watch(), name="monitor")
+        loss = asyncio.create_task(losses.awaited(self._place), name="loss")
+        loss.add_done_callback(self._lose)
         try:
             await self._main()
             if self._calm:
                 await self._recovery()
             if self._calm:
                 await self._final()
+            if self._calm and (lost := await losses.found(self._place)) is not None:
+                self._problems.append(lost)
         finally:
+            loss.remove_done_callback(self._lose)
+            loss.cancel()
             watch.cancel()
-            await asyncio.wait({watch})
+            await asyncio.wait({watch, loss})
             await self._last_words()
+            if isinstance(place, TellsOfItself):
+                place.tell_to(logger.info)
         if self._problems:
             raise Failure("; ".join(self._problems))
+
+    def _lose(self, loss: asyncio.Task[str]) -> None:
+        """Nothing that comes now is the service's doing: the run ends."""
+        if not loss.cancelled():
+            problem = loss.exception()
+            self._problems += [loss.result()] if problem is None else _words(problem)
+            self._lost.set()
 
     @property
     def _calm(self) -> bool:
         """Neither the user nor a failure wants to be done soon."""
         return not self._problems and not self._interrupts.stop.is_set()
+
+    async def _over(self) -> None:
+        """Waits until the user wants to stop, or there is no sense in going on."""
+        waits = {asyncio.create_task(event.wait()) for event in (self._interrupts.stop, self._lost)}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def _phase(self, name: str) -> None:
         logger.info("phase %s", name)
@@ -267,7 +296,7 @@ class _Recording:
         self._phase("main")
         load = asyncio.create_task(self._clients.run(self._workload.main), name="clients")
         chaos = asyncio.create_task(self._nemesis.run(), name="nemesis")
-        stop = asyncio.create_task(self._interrupts.stop.wait())
+        stop = asyncio.create_task(self._over())
         ran_out = False
         try:
             ran_out = await self._until_over(load, chaos, stop)
@@ -323,7 +352,7 @@ class _Recording:
             self._problems += _words(problem)
 
     async def _recovery(self) -> None:
-        readiness = await await_ready(self._place, self._place.nodes, RECOVERY_BUDGET_S)
+        readiness = await _readiness(self._place, RECOVERY_BUDGET_S)
         logger.info("%s", readiness.describe())
         value: dict[str, Any] = {"seconds": round(readiness.seconds, 3)}
         if not readiness.complete:
@@ -333,7 +362,7 @@ class _Recording:
     async def _final(self) -> None:
         self._phase("final")
         final = asyncio.create_task(self._clients.run(self._workload.final), name="clients")
-        stop = asyncio.create_task(self._interrupts.stop.wait())
+        stop = asyncio.create_task(self._over())
         try:
             await asyncio.wait(
                 {final, stop}, timeout=final_budget_s(self._scenario), return_when=asyncio.FIRST_COMPLETED
@@ -375,3 +404,18 @@ def _words(problem: BaseException) -> list[str]:
         return [words for part in problem.exceptions for words in _words(part)]
     known = isinstance(problem, PlaceError | HarnessError)
     return [str(problem) if known else f"{type(problem).__name__}: {problem}"]
+
+
+async def _bounded(work: Awaitable[T], budget_s: float, complaint: str) -> T:
+    """Raises Failure when it takes longer."""
+    try:
+        async with asyncio.timeout(budget_s):
+            return await work
+    except TimeoutError as problem:
+        raise Failure(f"{complaint} within {budget_s:g} s") from problem
+
+
+async def _readiness(place: Place, budget_s: float) -> Readiness:
+    """Asking a node is bounded; asking a place what a node does is bounded here. Raises Failure."""
+    work = await_ready(place, place.nodes, budget_s)
+    return await _bounded(work, budget_s + SLACK_S, f"the place {place.name} did not say what its nodes do")

@@ -101,6 +101,7 @@ def collect(folder: Path, place: object, origin_ns: int) -> None:
             lines += (line for _, at, one in of_life for line in record.lines((), [one], at - origin_ns))
         lines = lines or [record.Began(HISTORY, 0)]
         (home / APPLIED).write_bytes(record.encode([*lines, *record.lines(proposed[node], (), 0)]))
+    (folder / "nodes").mkdir(exist_ok=True)  # where nodes were never laid out
     (folder / "nodes" / FAILURES).write_bytes(record.encode(place.failures()))
 
 

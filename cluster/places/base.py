@@ -301,6 +301,13 @@ class ReadsLogs(Protocol):
 
 
 @runtime_checkable
+class NoticesLoss(Protocol):
+    async def lost(self) -> str | None:
+        """What of the place itself is gone that no fault takes, such as an engine that was stopped; None while all is
+        there. Raises PlaceError."""
+
+
+@runtime_checkable
 class Equippable(Protocol):
     def equip(self, capabilities: Collection[Capability]) -> None:
         """Called before `start` with what the run is going to need: a place may leave out the proxies and control files

@@ -274,6 +274,18 @@ class DockerPlace:
     async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
         return self._node(node).log.read(offset)
 
+    async def lost(self) -> str | None:
+        """Nothing but the end of a run ends an agent."""
+        engine = self._engine
+        if engine is None:
+            return None
+        what, role = "the engine no longer answers", docker_engine.AGENT_ROLE
+        alive = await engine.call(what, docker_engine.alive, engine.client, self.run, role)
+        ended = [node for node in self.nodes if node not in alive]
+        if not ended:
+            return None
+        return f"the engine was stopped, or somebody ended its containers: those of {', '.join(ended)} are no longer up"
+
     # ---- the end
 
     async def close(self) -> None:

@@ -149,6 +149,16 @@ def estates(client: docker.DockerClient, run: str | None = None) -> list[Estate]
     ]
 
 
+def alive(client: docker.DockerClient, run: str, role: str) -> set[str]:
+    """The nodes of a run whose container of that role runs or is frozen. Raises PlaceError."""
+    return {
+        container.attrs["Labels"][NODE_LABEL]
+        for estate in estates(client, run)
+        for container in estate.containers
+        if container.attrs["Labels"].get(ROLE_LABEL) == role and container.attrs["State"] in ("running", "paused")
+    }
+
+
 def collect_logs(estate: Estate, folder: Path) -> list[str]:
     """Write what the engine keeps of nodes' and agents' output to `folder/nodes/<node>/`, where there is any; returns
     what could not be collected. (Nodes' own logs are there already.)"""
