@@ -52,10 +52,10 @@ SUITED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "no-ghost-clean-up": ("ghosts",),
         "no-noop": ("stale-leader-read",),
         "no-pre-vote": ("rejoin-without-prevote",),
-        "not-held-from-projection": ("stale-leader-read",),
-        "older-term-commit": ("older-term-commit", "close-elections"),
+        "not-held-from-projection": ("commit-waits-for-disk",),
+        "older-term-commit": ("figure-8",),
         "overlapping-changes": ("rolling-membership",),
-        "reads-before-term-start": ("stale-leader-read",),
+        "reads-before-term-start": ("slow-disk-takes-over",),
         "reads-without-quorum": ("stale-leader-read",),
         "release-ignores-token": ("release-retry-steals", "mutex-kills"),
         "release-on-applied-state": ("release-retry-steals",),
@@ -64,7 +64,7 @@ SUITED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "timers-not-armed": ("lease-reset-on-failover",),
         "token-from-wall-clock": ("mutex-kills",),
         "two-grants-in-flight": ("contended-key",),
-        "vote-not-persisted": ("close-elections",),
+        "vote-not-persisted": ("voter-restarts",),
         "votes-twice": ("close-elections",),
     }
 )
