@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
+
 from cluster.node.commands import Command, Configure, Expired, Grant, Granted, Noop, Released, Result
 from cluster.node.leases import Leases
 from cluster.node.locks import LockTable
 from cluster.node.members import Members
-from cluster.node.messages import Batch
+from cluster.node.messages import Append, AppendReply, Batch
 from cluster.node.protocol import (
     Ack,
     Answer,
@@ -50,8 +52,7 @@ SNAPSHOT_EVERY = 10_000
 COUNTERS_OF_THE_LOG = ("grants", "releases", "expiries")
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """One log entry and what applying it did; the same on every node."""
 
     index: int
@@ -60,8 +61,7 @@ class Applied:
     result: Result
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(msgspec.Struct, frozen=True):
     """What is to be done. `after_persist` goes out only when `persist`, and every batch before it, is on disk; the
     rest goes out at once. `answers` are for this node's own clients, by session number."""
 
@@ -70,7 +70,7 @@ class Outputs:
     after_persist: list[tuple[str, PeerMessage]]
     answers: list[tuple[int, Answer]]
     applied: list[Applied]
-    proposed: list[Proposed] = field(default_factory=list)
+    proposed: list[Proposed] = []  # msgspec copies it
 
 
 @dataclass(slots=True)
@@ -136,6 +136,9 @@ class Core:
         """A message of another node."""
         self.tick(now)
         match message:
+            case Append() | AppendReply():  # most by far
+                self.raft.receive(now, sender, message)
+                self._follow_role()
             case Forward():
                 self._on_forward(now, sender, message)
             case Gone():
@@ -215,15 +218,11 @@ class Core:
             self._route(self.steward.take_answers())
             self._proposed += self.steward.take_proposed()
         raft = self.raft.collect()
-        outputs = Outputs(
-            raft.persist,
-            [*raft.now, *self._sends],
-            list(raft.after_persist),
-            self._answers,
-            self._applied,
-            self._proposed,
-        )
-        self._sends, self._answers, self._applied, self._proposed = [], [], [], []
+        if self._sends:
+            raft.now.extend(self._sends)
+            self._sends = []
+        outputs = Outputs(raft.persist, raft.now, raft.after_persist, self._answers, self._applied, self._proposed)
+        self._answers, self._applied, self._proposed = [], [], []
         return outputs
 
     def deadline(self) -> int:
@@ -256,10 +255,12 @@ class Core:
 
     def _catch_up(self, now: int) -> None:
         """Apply what is committed by now; and begin the log anew behind a snapshot, now and then."""
-        self._restore(now)
-        for entry in self.raft.take_committed():
+        raft = self.raft
+        if raft.restored is not None:
+            self._restore(now)
+        for entry in raft.take_committed():
             self._applied.append(self._apply(entry, now))
-        behind = self.raft.snapshot.index if self.raft.snapshot else 0
+        behind = raft.snapshot.index if raft.snapshot else 0
         if self.applied - behind >= self._snapshot_every:
             state = pack_state(self.table, {name: self.counters[name] for name in COUNTERS_OF_THE_LOG})
             self.raft.compact(self.applied, state, keep=self._snapshot_every // 2)
@@ -313,7 +314,8 @@ class Core:
             self.counters["elections"] += 1
             self._steward_term = self.raft.term
             self.steward = self.steward_type.take_over(self.raft, self.table, self.leases, self.counters, self.applied)
-        self._give_up_on_old_leaders()
+        if self._term_seen != self.raft.term:
+            self._give_up_on_old_leaders()
 
     # ---- sessions
 
@@ -359,8 +361,6 @@ class Core:
 
     def _give_up_on_old_leaders(self) -> None:
         """A request that went to a leader of an earlier term may or may not have come into the log."""
-        if self._term_seen == self.raft.term:
-            return
         self._term_seen = self.raft.term
         for number, client in self._clients.items():
             for id in [id for id, term in client.asked.items() if term != self.raft.term]:

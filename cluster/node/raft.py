@@ -34,6 +34,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from cluster.node.commands import Command, Configure, Noop
 from cluster.node.configurations import Configurations
 from cluster.node.leases import MS
@@ -85,8 +87,7 @@ class Persistent:
     entries: Sequence[Entry] = ()
 
 
-@dataclass(slots=True)
-class RaftOutput:
+class RaftOutput(msgspec.Struct):
     persist: Batch | None
     now: list[tuple[str, RaftMessage]]
     after_persist: list[tuple[str, RaftMessage]]
@@ -135,7 +136,8 @@ class Raft:
         self._own_match = self.log.last_index
         self._handed_out = self.commit
         self._assembly: Assembly | None = None
-        self._restored: Snapshot | None = found.snapshot
+        #: The snapshot that replaces the state machine's state, until it is taken.
+        self.restored: Snapshot | None = found.snapshot
         self._unsaved = Unsaved()
         self._now_box: list[tuple[str, RaftMessage]] = []
         self._after_box: list[tuple[str, RaftMessage]] = []
@@ -230,7 +232,7 @@ class Raft:
 
     def take_restored(self) -> Snapshot | None:
         """The snapshot that replaces the state machine's state, if there is a new one; before `take_committed`."""
-        restored, self._restored = self._restored, None
+        restored, self.restored = self.restored, None
         return restored
 
     def take_committed(self) -> Sequence[Entry]:
@@ -258,23 +260,22 @@ class Raft:
             for name, peer in self.peers.items():
                 if peer.next <= last or peer.install is not None:
                     self._send_entries(name, peer)
-        output = RaftOutput(
-            self._unsaved.take(self._state_to_save(), self.snapshot, self.log), self._now_box, self._after_box
-        )
+        batch = self._unsaved.take(self._state_to_save(), self.snapshot, self.log) if self._unsaved.any else None
+        output = RaftOutput(batch, self._now_box, self._after_box)
         self._now_box, self._after_box = [], []
         return output
 
     def receive(self, now: int, sender: str, message: RaftMessage) -> None:
         self.now = now
         match message:
-            case VoteRequest():
-                self._on_vote_request(sender, message)
-            case VoteReply():
-                self._on_vote_reply(sender, message)
             case Append():
                 self._on_append(sender, message)
             case AppendReply():
                 self._on_append_reply(sender, message)
+            case VoteRequest():
+                self._on_vote_request(sender, message)
+            case VoteReply():
+                self._on_vote_reply(sender, message)
             case SnapshotChunk():
                 self._on_snapshot_chunk(sender, message)
             case SnapshotReply():
@@ -511,7 +512,7 @@ class Raft:
             self.log.start_at(snapshot.index, snapshot.term)
             self._own_match = snapshot.index
         self._configurations.replace(snapshot.index, snapshot.members, keep_later=follows)
-        self.snapshot = self._restored = snapshot
+        self.snapshot = self.restored = snapshot
         self.commit = self._handed_out = snapshot.index
         self._unsaved.whole_log()
 

@@ -13,21 +13,24 @@ class Unsaved:
         self._from: int | None = None
         self._state = False
         self._whole_log = False
+        #: Whether there is something to take.
+        self.any = False
 
     def entry(self, index: int) -> None:
         """The entry at `index` is new, and everything behind it."""
         self._from = min(self._from or index, index)
+        self.any = True
 
     def hard_state(self) -> None:
-        self._state = True
+        self._state = self.any = True
 
     def whole_log(self) -> None:
         """The log begins anew, behind a snapshot."""
-        self._whole_log = True
+        self._whole_log = self.any = True
 
     def take(self, state: HardState, snapshot: Snapshot | None, log: RaftLog) -> Batch | None:
         """Everything that changed since the last call; None when nothing did."""
-        if self._from is None and not self._state and not self._whole_log:
+        if not self.any:
             return None
         compaction: Compaction | None = None
         entries: tuple[Entry, ...] = ()
@@ -38,5 +41,5 @@ class Unsaved:
         elif self._from is not None:
             entries = tuple(log.between(self._from, log.last_index))
         batch = Batch(state if self._state else None, entries, compaction)
-        self._from, self._state, self._whole_log = None, False, False
+        self._from, self._state, self._whole_log, self.any = None, False, False, False
         return batch

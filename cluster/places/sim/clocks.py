@@ -23,9 +23,11 @@ class SimClock:
         self._started_ahead = start_ns
 
     def read(self, now: int) -> int:
-        reading = self._raw(now)
+        reading = now + self._offset if self._rate == 1.0 else self._raw(now)
         if self._monotonic:
-            reading = self._last = max(reading, self._last)
+            if reading < self._last:
+                return self._last
+            self._last = reading
         return reading
 
     def _raw(self, now: int) -> int:

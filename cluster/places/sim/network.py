@@ -56,9 +56,10 @@ class Latency:
     slow_share: float
 
     def draw(self, draws: random.Random) -> int:
-        if self.slow_share and draws.random() < self.slow_share:
-            return self.high + int(draws.random() * (self.slow - self.high))
-        return self.low + int(draws.random() * (self.high - self.low))
+        random = draws.random
+        if self.slow_share and random() < self.slow_share:
+            return self.high + int(random() * (self.slow - self.high))
+        return self.low + int(random() * (self.high - self.low))
 
 
 class Receiver(Protocol):
@@ -153,15 +154,19 @@ class SimLink:
         if now < self._reset_at + RECONNECT_NS:
             return
         arrival = now + self._latency.draw(self._draws)
-        copies = 1
         if self._shaping is not PLAIN:
             arrival, copies = self._shaped(message, arrival)
+            for _ in range(copies - 1):
+                self._loop.at(arrival, self._arrive, self._target.life, now, message)
+            if not copies:
+                self._sent += 1
+                return
         else:
-            arrival = self._last = arrival if arrival > self._last else self._last
+            if arrival < self._last:
+                arrival = self._last
+            self._last = arrival
         self._sent += 1
-        target = self._target
-        for _ in range(copies):
-            self._loop.at(arrival, self._arrive, target.life, now, message)
+        self._loop.at(arrival, self._arrive, self._target.life, now, message)
 
     def _shaped(self, message: Any, arrival: int) -> tuple[int, int]:
         shaping, draws = self._shaping, self._draws

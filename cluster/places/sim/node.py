@@ -18,6 +18,7 @@ from cluster.node.core import Applied, Core
 from cluster.node.members import Members
 from cluster.node.messages import Batch
 from cluster.node.protocol import LockRequest, Ping, Pong, StatusReply, StatusRequest
+from cluster.node.raft import Role
 from cluster.node.steward import Proposed
 from cluster.node.storage import DamageError, Storage, StorageError
 from cluster.places.base import Clock, ClockSetting, DiskMode, DiskReport, Limits, ProcessState, Usage
@@ -84,7 +85,10 @@ class SimNode:
         self._writing: deque[tuple[Batch | None, list[tuple[str, Any]]]] = deque()
         self._in_fsync = 0
         self._timer_at = 0
-        self._role: tuple[object, ...] = ()
+        self._timer_reading = 0  # what the lease clock says then
+        self._role: Role | None = None
+        self._term = 0
+        self._leader: str | None = None
         self.draw_boot = draws
 
     # ---- processes
@@ -237,15 +241,28 @@ class SimNode:
             step(core, now)
             self._flush(core, now)
         except Exception as problem:
-            where = traceback.extract_tb(problem.__traceback__)[-1]
-            words = f"{type(problem).__name__}: {problem} ({where.name}, line {where.lineno})"
-            self.failures.append(f"{self.id} failed at {self._loop.now / 1e9:.6f} s: {words}")
-            self._disk.crash()
-            self._die("failed")
-            self.log.append(traceback.format_exc())
+            self._fail(problem)
+
+    def _fail(self, problem: Exception) -> None:
+        where = traceback.extract_tb(problem.__traceback__)[-1]
+        words = f"{type(problem).__name__}: {problem} ({where.name}, line {where.lineno})"
+        self.failures.append(f"{self.id} failed at {self._loop.now / 1e9:.6f} s: {words}")
+        self._disk.crash()
+        self._die("failed")
+        self.log.append(traceback.format_exc())
 
     def receive(self, sender: str, message: Any) -> None:
-        self._input(lambda core, now: core.receive(now, sender, message))
+        """As `_input`, which it would be most of the calls of, were it not for what a call costs."""
+        core = self.core
+        if core is None or self._paused is not None:
+            self._input(lambda core, now: core.receive(now, sender, message))
+            return
+        try:
+            now = self._lease.read(self._loop.now)
+            core.receive(now, sender, message)
+            self._flush(core, now)
+        except Exception as problem:
+            self._fail(problem)
 
     def accept(self, connection: Connection) -> bool:
         if self.core is None:
@@ -306,11 +323,11 @@ class SimNode:
         if out.applied:
             life, now = self.life, self._loop.now
             self.applied += [(life, now, one) for one in out.applied]
-        self.proposed += out.proposed
+        if out.proposed:
+            self.proposed += out.proposed
         raft = core.raft
-        role = raft.role, raft.hard_state.term, raft.leader
-        if role != self._role:
-            self._role = role
+        if raft.leader != self._leader or raft.role is not self._role or raft.hard_state.term != self._term:
+            self._role, self._term, self._leader = raft.role, raft.term, raft.leader
             where = f"role={raft.role} term={raft.term} leader={raft.leader}"
             self._say(f"event=role {where} commit={raft.commit} last={raft.log.last_index}")
             if core.leads:
@@ -319,10 +336,13 @@ class SimNode:
 
     def _set_timer(self, core: Core) -> None:
         """One timer is on its way at most that is not later than the deadline; an early one is set again."""
+        reading = core.deadline()
+        if self._timer_at and reading >= self._timer_reading:
+            return
         loop = self._loop
-        at = self._lease.moment(core.deadline(), loop.now)
+        at = self._lease.moment(reading, loop.now)
         if not self._timer_at or at < self._timer_at:
-            self._timer_at = at
+            self._timer_at, self._timer_reading = at, reading
             loop.at(at, self._on_timer, self.life, at)
 
     def _say(self, words: str) -> None:
@@ -351,9 +371,13 @@ class SimNode:
         if life != self.life or not self._in_fsync:
             return
         self._disk.sync()
-        items = [self._writing.popleft() for _ in range(self._in_fsync)]
-        self._in_fsync = 0
-        if self._writing:
+        if self._in_fsync == len(self._writing):
+            items = list(self._writing)
+            self._writing.clear()
+            self._in_fsync = 0
+        else:
+            items = [self._writing.popleft() for _ in range(self._in_fsync)]
+            self._in_fsync = 0
             self._begin_fsync()
 
         def done(core: Core, now: int) -> None:
