@@ -43,17 +43,12 @@ class HistoryError(ValueError):
         super().__init__(f"{where}: {problem}" if where else problem)
 
 
-class HistoryWriter:
-    """Appends events to a history file; the one writer that orders all events of a run.
+class Recorder:
+    """Numbers the events of a run and keeps none; `clock` gives nanoseconds since the start of the run and must not go
+    back."""
 
-    Every event reaches the kernel before `append` returns, so a harness that is killed leaves a history that can
-    be checked. `clock` gives nanoseconds since the start of the run and must not go back.
-    """
-
-    def __init__(self, path: Path, clock: Callable[[], int]) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self._encoder = msgspec.json.Encoder()
         self._next = 0
 
     def append(
@@ -67,12 +62,43 @@ class HistoryWriter:
         error: str | None = None,
         node: str | None = None,
     ) -> Event:
-        """Record one event and return it."""
+        """The next event."""
         event = Event(self._next, self._clock(), process, type, f, key, value, error, node)
+        self._next += 1
+        return event
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class HistoryWriter(Recorder):
+    """Appends events to a history file; the one writer that orders all events of a run.
+
+    Every event reaches the kernel before `append` returns, so a harness that is killed leaves a history that can
+    be checked.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._encoder = msgspec.json.Encoder()
+
+    def append(
+        self,
+        process: int | str,
+        type: EventType,
+        f: str,
+        *,
+        key: str | None = None,
+        value: dict[str, Any] | None = None,
+        error: str | None = None,
+        node: str | None = None,
+    ) -> Event:
+        """Record one event and return it."""
+        event = super().append(process, type, f, key=key, value=value, error=error, node=node)
         line = self._encoder.encode(event) + b"\n"
         while line:
             line = line[os.write(self._file, line) :]
-        self._next += 1
         return event
 
     def close(self) -> None:

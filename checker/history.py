@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from checker.events import NEMESIS, Event, EventType, HistoryError, HistoryWriter
+from checker.events import NEMESIS, Event, EventType, HistoryError, HistoryWriter, Recorder
 from checker.operations import OPEN, Operation, pair
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "HistoryError",
     "HistoryWriter",
     "Operation",
+    "Recorder",
     "read",
 ]
 

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from checker.history import NEMESIS, Event, EventType, HistoryWriter
+from checker.history import NEMESIS, Event, EventType, HistoryWriter, Recorder
 from cluster import places, systems
 from cluster.places.base import CutsClients, Equippable, Place, PlaceError, TellsOfItself
 from cluster.readiness import Readiness, await_ready
@@ -89,7 +89,8 @@ def budget_s(scenario: Scenario) -> float:
 
 
 class Conductor:
-    """Drives one run. `observe` sees every event, `enter` hears of phases that have none.
+    """Drives one run. `observe` sees every event, `enter` hears of phases that have none. Unless it `keeps` the
+    history, what was observed is all that is left of it.
 
     After `run`, whichever way it ended, `resolved` are the faults as they really took place.
     """
@@ -101,12 +102,15 @@ class Conductor:
         interrupts: Interrupts,
         observe: Callable[[Event], None],
         enter: Callable[[str], None],
+        *,
+        keeps: bool = True,
     ) -> None:
         self._scenario = scenario
         self._folder = folder
         self._interrupts = interrupts
         self._observe = observe
         self._enter = enter
+        self._keeps = keeps
         self._system = systems.create(scenario.system, scenario.mutant)
         nodes = scenario.node_names()
         self.place: Place = places.create(
@@ -160,7 +164,7 @@ class Conductor:
 
         self.origin_ns = round(started_s * 1e9)
         evidence.begin(self._folder.path, self.place, self.origin_ns)
-        writer = HistoryWriter(self._folder.history, clock)
+        writer = HistoryWriter(self._folder.history, clock) if self._keeps else Recorder(clock)
         ledger = Ledger(self._folder.ledger)
         try:
             record = self._recorder(writer)
@@ -169,7 +173,7 @@ class Conductor:
             ledger.close()
             writer.close()
 
-    def _recorder(self, writer: HistoryWriter) -> Recorder:
+    def _recorder(self, writer: Recorder) -> Record:
         def record(process: int | str, type: EventType, f: str, **fields: Any) -> Event:
             event = writer.append(process, type, f, **fields)
             self._observe(event)
@@ -190,7 +194,7 @@ class Conductor:
             task.result()
 
 
-Recorder = Callable[..., Event]
+Record = Callable[..., Event]
 
 
 class _Recording:
@@ -201,7 +205,7 @@ class _Recording:
         scenario: Scenario,
         place: Place,
         interrupts: Interrupts,
-        record: Recorder,
+        record: Record,
         clock: Callable[[], int],
         ledger: Ledger,
         conductor: Conductor,

@@ -42,7 +42,9 @@ def simulate(scenario: Scenario) -> Simulated:
     """Run it at the place `sim`, whatever its place is, and check it. Never raises for what the run does."""
     events: list[Event] = []
     with tempfile.TemporaryDirectory(prefix="fencepost-sim-") as folder:
-        conductor = conduct.Conductor(scenario, RunFolder(Path(folder)), Interrupts(), events.append, _ignore)
+        conductor = conduct.Conductor(
+            scenario, RunFolder(Path(folder)), Interrupts(), events.append, _ignore, keeps=False
+        )
         try:
             with asyncio.Runner(loop_factory=places.loop_factory(scenario.place)) as loop:
                 loop.run(conductor.run())

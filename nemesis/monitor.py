@@ -1,6 +1,7 @@
 """Watching the cluster while it runs: who leads, what the nodes have counted, and how their clocks run.
 
-Every node is asked on its own beat, so one that is paused and answers nothing delays no other. What a clock says is
+Every node is asked on its own beat, so one that is paused and answers nothing delays no other; where the place sees
+into its nodes, nobody is asked. What a clock says is
 compared with our own in the middle of the question, and what counts is by how much that changes: where a clock starts
 from means nothing.
 """
@@ -12,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from checker.history import NEMESIS
-from cluster.places.base import Place
+from cluster.places.base import Place, SeesNodes
 from cluster.systems.base import NodeStatus, NodeUnreachable
 from nemesis.conductor import Recorder
 from nemesis.targets import Leader
@@ -82,8 +83,11 @@ class Monitor:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for node in self._place.nodes:
-                group.create_task(self._watch(node))
+            if isinstance(self._place, SeesNodes):
+                group.create_task(self._look(self._place))
+            else:
+                for node in self._place.nodes:
+                    group.create_task(self._watch(node))
             group.create_task(self._sample_clocks())
 
     async def ask_once(self) -> None:
@@ -92,6 +96,13 @@ class Monitor:
 
     def record_counters(self) -> None:
         self._record(NEMESIS, "info", "counters", value=self.totals())
+
+    async def _look(self, place: SeesNodes) -> None:
+        time = asyncio.get_running_loop().time
+        while True:
+            for node in self._place.nodes:
+                self._note(node, place.seen(node), round(time() * 1e9))
+            await asyncio.sleep(INTERVAL_S)
 
     async def _watch(self, node: str) -> None:
         loop = asyncio.get_running_loop()
@@ -113,12 +124,15 @@ class Monitor:
         try:
             status = await self._place.system.status(self._place.address(node), TIMEOUT_S)
         except NodeUnreachable:
-            self._latest[node] = None
+            status = None
+        self._note(node, status, round((before_s + time()) / 2 * 1e9))
+
+    def _note(self, node: str, status: NodeStatus | None, middle_ns: int) -> None:
+        self._latest[node] = status
+        if status is None:
             return
-        middle_ns = round((before_s + time()) / 2 * 1e9)
         self._clocks["lease_ms"].see(node, status.lease_ns, middle_ns)
         self._clocks["wall_ms"].see(node, status.wall_ns, middle_ns)
-        self._latest[node] = status
         self._counted[node, status.incarnation] = status.counters
         if status.leads:
             self._see(Leader(status.id, status.term))

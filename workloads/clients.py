@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
 from checker.history import Event
 from workloads.generator import PENDING, Answer, Context, Generator, Op, Wait
 from workloads.seeds import Seed
@@ -64,8 +66,7 @@ def retried(step: Step, after_ns: int) -> Step:
     return replace(step, after_ns=after_ns, attempt=step.attempt + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Client:
+class _Client(msgspec.Struct, frozen=True):
     behaviour: Behaviour
     seed: Seed
     #: Turns begun.

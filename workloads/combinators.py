@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+import msgspec
+
 from checker.history import Event
 from workloads.generator import PENDING, Answer, Context, Generator, Op, Wait, sooner
 from workloads.seeds import Seed
@@ -67,8 +69,7 @@ def phases(generators: Sequence[Generator]) -> Generator:
     return sequence([synchronize(generator) for generator in generators])
 
 
-@dataclass(frozen=True, slots=True)
-class _Mix:
+class _Mix(msgspec.Struct, frozen=True):
     seed: Seed
     parts: tuple[Generator, ...]
     drawn: int = 0
@@ -129,8 +130,7 @@ class _Limit:
         return _Limit(self.left, self.inner.update(ctx, event))
 
 
-@dataclass(frozen=True, slots=True)
-class _TimeLimit:
+class _TimeLimit(msgspec.Struct, frozen=True):
     duration_ns: int
     inner: Generator
     end_ns: int | None = None
@@ -148,8 +148,7 @@ class _TimeLimit:
         return _TimeLimit(self.duration_ns, self.inner.update(ctx, event), self.end_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stagger:
+class _Stagger(msgspec.Struct, frozen=True):
     seed: Seed
     mean_ns: float
     inner: Generator
@@ -195,8 +194,7 @@ class _Delay:
         return _Delay(self.interval_ns, self.inner.update(ctx, event), self.slot_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sequence:
+class _Sequence(msgspec.Struct, frozen=True):
     parts: tuple[Generator, ...]
 
     def op(self, ctx: Context) -> Answer:

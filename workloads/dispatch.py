@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from checker.history import Event, EventType
 from cluster.systems.base import Outcome
@@ -37,8 +38,7 @@ class Recorder(Protocol):
     ) -> Event: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True):
     """An op whose invocation is recorded, at `index` of the history, to be carried out now."""
 
     op: Op

@@ -35,11 +35,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from checker.history import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(msgspec.Struct, frozen=True):
     """One call for a client to make."""
 
     thread: int
@@ -49,8 +50,7 @@ class Op:
     prompt: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Nothing now; ask again at `until_ns`, or after an event."""
 
     until_ns: int | None = None
@@ -60,8 +60,7 @@ class Wait:
 PENDING = Wait()
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What a generator may know of the run.
 
     `threads` are those that it may use, `free` those among them with nothing to do, the longest idle first.

@@ -28,6 +28,8 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from cluster.systems.base import LockClient, NodeUnreachable, Outcome, TagsRequests
 from workloads.dispatch import Dispatcher, Invocation, Recorder, WorkloadError
 from workloads.generator import Generator, Nothing, Op
@@ -56,12 +58,12 @@ class _Worker:
 
     node: str
     client: LockClient | None = None
+    tagged: TagsRequests | None = None
     refused: int = 0
     call: asyncio.Task[None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Completion:
+class _Completion(msgspec.Struct, frozen=True):
     thread: int
     outcome: Outcome
     rest_ms: int = 0
@@ -256,9 +258,10 @@ class Interpreter:
                 worker.refused += 1
                 return _Completion(op.thread, Outcome("fail", error=NOT_CONNECTED), rest_ms)
             worker.refused = 0
-        if isinstance(worker.client, TagsRequests):
+            worker.tagged = worker.client if isinstance(worker.client, TagsRequests) else None
+        if worker.tagged is not None:
             # So the nodes' own records can be brought together with the history.
-            worker.client.tag = str(invoked.index)
+            worker.tagged.tag = str(invoked.index)
         outcome = await _ask(worker.client, op)
         if outcome.type == "fail" and outcome.error == NOT_CONNECTED:
             # The client noticed only now that its connection had been lost before.
@@ -267,7 +270,7 @@ class Interpreter:
 
     def _disconnect(self, worker: _Worker) -> None:
         """Close the worker's client without waiting for it."""
-        client, worker.client = worker.client, None
+        client, worker.client, worker.tagged = worker.client, None, None
         if client is not None:
             closing = asyncio.create_task(_close(client))
             self._closing.add(closing)

@@ -11,10 +11,11 @@ the Python version or PYTHONHASHSEED.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
@@ -22,8 +23,7 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-@dataclass(frozen=True, slots=True)
-class Seed:
+class Seed(msgspec.Struct, frozen=True):
     """64 bits from which random values and further seeds are derived."""
 
     bits: int

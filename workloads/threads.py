@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from checker.history import Event
 from workloads.combinators import sequence
@@ -47,8 +48,7 @@ def groups(parts: Sequence[tuple[Sequence[int], Generator]]) -> Generator:
     return _Groups(members, group_of, {group: (generator, None) for group, (_, generator) in enumerate(parts)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
+class _Groups(msgspec.Struct, frozen=True):
     """`running` has the generators that are not over, by group, each with the answer that still stands if it was to
     wait. With one thread in the group nothing but an event of that thread, or the time that it named, can change such
     an answer, so it is not asked for again: what an op costs does not grow with the clients that hold or pause."""

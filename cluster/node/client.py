@@ -8,7 +8,6 @@ has confirmed it. The lease counts from before the call, at the earliest.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -47,8 +46,7 @@ CANCEL_SHARE = 1 / 3
 _decoder = msgspec.msgpack.Decoder(ToClient)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """`token`: of the grant, or of the holder that inspect found (None: free). `leader`: where to go instead."""
 
     type: Literal["ok", "fail", "info"]

@@ -218,11 +218,15 @@ class Core:
             self._route(self.steward.take_answers())
             self._proposed += self.steward.take_proposed()
         raft = self.raft.collect()
-        if self._sends:
-            raft.now.extend(self._sends)
-            self._sends = []
-        outputs = Outputs(raft.persist, raft.now, raft.after_persist, self._answers, self._applied, self._proposed)
-        self._answers, self._applied, self._proposed = [], [], []
+        outputs = Outputs(
+            raft.persist,
+            [*raft.now, *self._sends],
+            [*raft.after_persist],
+            self._answers,
+            self._applied,
+            self._proposed,
+        )
+        self._sends, self._answers, self._applied, self._proposed = [], [], [], []
         return outputs
 
     def deadline(self) -> int:

@@ -7,6 +7,7 @@ majority after it have a node in common. A new server is first a learner: it get
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from cluster.node.message import Message
 
@@ -19,7 +20,7 @@ class Member(Message, frozen=True):
     voter: bool
 
 
-class Members(Message, frozen=True):
+class Members(Message, frozen=True, dict=True, gc=True):
     """A configuration, in order of the nodes' names. It holds from the moment a node has it in its log."""
 
     all: tuple[Member, ...]
@@ -37,7 +38,7 @@ class Members(Message, frozen=True):
     def votes(self, id: str) -> bool:
         return any(member.id == id and member.voter for member in self.all)
 
-    @property
+    @cached_property
     def voters(self) -> tuple[str, ...]:
         return tuple(member.id for member in self.all if member.voter)
 

@@ -450,7 +450,9 @@ class Raft:
     def _on_append_reply(self, sender: str, reply: AppendReply) -> None:
         peer = self._heard_from(sender, reply.term, reply.round)
         if peer is not None and peer.on_append_reply(reply):
-            self._on_progress()
+            if peer.match > self.commit:
+                self._advance_commit()
+            self._try_transfer()
 
     def _heard_from(self, sender: str, term: int, round: int) -> Progress | None:
         """The follower that answered this leader, in this term; None when this is no such answer."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from cluster.systems.base import Address, Feature, System, features
+from cluster.systems.base import Address, Feature, NodeStatus, System, features
 
 
 class Link(NamedTuple):
@@ -180,6 +180,13 @@ class ShapesLinks(Protocol):
         """Reset every connection through these links; says how many there were."""
 
     async def link_counts(self, link: Link) -> LinkCounts: ...
+
+
+@runtime_checkable
+class SeesNodes(Protocol):
+    def seen(self, node: str) -> NodeStatus | None:
+        """What the node would say of itself, without asking it; None while it would not answer. Whoever only watches
+        uses this; whoever wants to know whether a node answers asks it."""
 
 
 @runtime_checkable

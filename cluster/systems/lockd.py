@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import metadata
+from typing import Any
 
 from cluster.node import client as node_client
 from cluster.node.address import is_loopback
@@ -80,17 +81,7 @@ class Lockd:
                     await client.close()
         except OSError as problem:  # time-outs and broken connections
             raise NodeUnreachable(f"{address} gave no status within {timeout:g}s: {problem!r}") from problem
-        return NodeStatus(
-            id=says["id"],
-            incarnation=says["incarnation"],
-            term=says["term"],
-            leads=says["role"] == "leader",
-            leader=says["leader"],
-            counters=says["counters"],
-            lease_ns=says.get("clock_ns"),
-            wall_ns=says.get("wall_ns"),
-            members={one["id"]: Member(one["address"], one["voter"]) for one in says["members"]},
-        )
+        return told(says)
 
     async def ready(self, address: Address, timeout: float) -> bool:
         clock = asyncio.get_running_loop().time
@@ -188,3 +179,18 @@ class LockdClient:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def told(says: Mapping[str, Any]) -> NodeStatus:
+    """What a node says (`Core.status`), in the testbed's terms."""
+    return NodeStatus(
+        id=says["id"],
+        incarnation=says["incarnation"],
+        term=says["term"],
+        leads=says["role"] == "leader",
+        leader=says["leader"],
+        counters=says["counters"],
+        lease_ns=says.get("clock_ns"),
+        wall_ns=says.get("wall_ns"),
+        members={one["id"]: Member(one["address"], one["voter"]) for one in says["members"]},
+    )

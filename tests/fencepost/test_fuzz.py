@@ -46,7 +46,12 @@ class Here(Executor):
 def fuzzed(scenario: Scenario, seeds: range, *, keep_going: bool = False, executor: Executor | None = None) -> Tally:
     pool = executor or Here()
     return fuzz.fuzz(
-        fuzz.jobs([scenario], seeds), lambda: pool, lambda _: 1, keep_going=keep_going, for_s=None, observe=lambda *_: None
+        fuzz.jobs([scenario], seeds),
+        lambda: pool,
+        lambda _: 1,
+        keep_going=keep_going,
+        for_s=None,
+        observe=lambda *_: None,
     )
 
 

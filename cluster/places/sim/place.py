@@ -36,7 +36,8 @@ from cluster.places.sim.draws import Quick, stream
 from cluster.places.sim.loop import VirtualLoop
 from cluster.places.sim.network import MS, PLAIN, US, Connection, Gateway, Latency, SimLink, connect
 from cluster.places.sim.node import SimNode
-from cluster.systems.base import Address, System
+from cluster.systems.base import Address, NodeStatus, System
+from cluster.systems.lockd import told
 
 #: Clients and whoever watches connect to different ports: faults of clients spare the latter.
 CLIENT_PORT, WATCH_PORT = 1, 2
@@ -270,6 +271,10 @@ class SimPlace:
     def proposed(self) -> Mapping[str, Sequence[Proposed]]:
         """What came into each node's log for tagged requests while it led."""
         return {name: node.proposed for name, node in self._nodes.items()}
+
+    def seen(self, node: str) -> NodeStatus | None:
+        says = self._node(node).status()
+        return None if says is None else told(says)
 
     def failures(self) -> Sequence[str]:
         """Nodes that ended by themselves, and terms with two leaders."""

@@ -17,9 +17,7 @@ from tests.docker_engine import engine
 
 def test_the_content_is_the_package_and_what_nodes_import() -> None:
     found = content.read()
-    assert {"cluster/node/server.py", "cluster/mutants/__main__.py", "cluster/places/agent.py"} <= set(
-        found.sources
-    )
+    assert {"cluster/node/server.py", "cluster/mutants/__main__.py", "cluster/places/agent.py"} <= set(found.sources)
     assert (
         found.sources["cluster/node/server.py"]
         == Path(sys.modules["cluster"].__path__[0], "node", "server.py").read_bytes()
