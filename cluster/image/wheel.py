@@ -26,8 +26,8 @@ from cluster.places.base import PlaceError
 #: What the agent imports beside the libraries of nodes.
 AGENT_LIBRARIES = ("psutil",)
 
-#: What the command line uses to draw on terminals and for settings, never a node. It would be two thirds of the wheel.
-NOT_ON_HOSTS = ("pydantic", "rich")
+#: What `typer` can do without, as it draws on terminals alone. It would be half of the wheel.
+NOT_ON_HOSTS = ("rich",)
 
 #: The earliest that an archive can say: the same content makes the same wheel.
 _DATE = (1980, 1, 1, 0, 0, 0)

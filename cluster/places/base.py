@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -45,6 +45,7 @@ class Capability(StrEnum):
     TURN_LEASE_CLOCKS = "turn-lease-clocks"  # TurnsClocks
     TURN_WALL_CLOCKS = "turn-wall-clocks"  # TurnsClocks
     BREAK_DISKS = "break-disks"  # BreaksDisks
+    MOUNT_DISKS = "mount-disks"  # BreaksDisks, by a file system over the data of systems that don't offer Feature.DISK
     CUT_PORTS = "cut-ports"  # CutsPorts
     STARVE_CPU = "starve-cpu"  # StarvesNodes
     STARVE_MEMORY = "starve-memory"  # StarvesNodes
@@ -66,6 +67,7 @@ NEEDED_FEATURES: Mapping[Capability, Feature] = MappingProxyType(
         Capability.SHAPE_FRAMES: Feature.FRAMES,
         Capability.TURN_LEASE_CLOCKS: Feature.LEASE_CLOCK,
         Capability.BREAK_DISKS: Feature.DISK,
+        Capability.MOUNT_DISKS: Feature.DATA,
         Capability.CUT_PORTS: Feature.PORTS,
         Capability.MOVE_LEADERSHIP: Feature.TRANSFER,
         Capability.CHANGE_MEMBERS: Feature.MEMBERS,
@@ -81,6 +83,8 @@ def usable(capabilities: Collection[Capability], system: System) -> frozenset[Ca
 def lacking(capabilities: Collection[Capability], system: System) -> Mapping[Capability, Feature]:
     """Those of a place's capabilities that are of no use with this system, and what it would have to offer."""
     offered = features(system)
+    if Capability.MOUNT_DISKS in capabilities and Feature.DATA in offered:
+        offered |= {Feature.DISK}
     return {able: need for able, need in NEEDED_FEATURES.items() if able in capabilities and need not in offered}
 
 
@@ -305,6 +309,13 @@ class StarvesNodes(Protocol):
 class ReadsLogs(Protocol):
     async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
         """What the node has logged since `offset`, and the offset behind it; -1: nothing, and where it ends now."""
+
+
+@runtime_checkable
+class TellsOfItself(Protocol):
+    def tell_to(self, tell: Callable[[str], object]) -> None:
+        """Have `tell` told, in the event loop's thread, of what happens to the place and ends no run, such as a
+        connection that was lost and made again."""
 
 
 @runtime_checkable

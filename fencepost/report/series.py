@@ -18,7 +18,7 @@ POINTS_MAX = 50_000
 #: Bars of the rate plot, about.
 BINS = 160
 #: Lanes of the nemesis' events that are not faults.
-_NOT_FAULTS = frozenset({"leader", "phase", "ready", "counters", "clocks"})
+_NOT_FAULTS = frozenset({"leader", "phase", "ready", "counters", "clocks", "place"})
 
 
 class Names:

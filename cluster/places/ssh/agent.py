@@ -8,6 +8,7 @@ Beside the requests of `cluster.places.agent` it takes these, about the node; ea
     {"do": "hold"}, {"do": "release"}    listen where the node is going to, so that its way can be tried
     {"do": "start", "argv": [...], "env": {...}}
     {"do": "kill"}, "stop", "pause", "resume", "state", "account"
+    {"do": "starve", "cpu": ... | null, "memory": ... | null}    {"do": "usage"}    {"ok": [cpu_ns, cpu, memory]}
     {"do": "turn", "clock": "lease" | "wall", "step_ns": ..., "rate": ...}    {"do": "right", "clock": ...}
     {"do": "disk", "mode": ... | null, "slow_ms": ...}    {"do": "disk-report"}
     {"do": "log", "offset": ...}    {"ok": [the bytes in base64, the offset behind them]}
@@ -32,7 +33,7 @@ from typing import Any
 
 from cluster.places import data_folder
 from cluster.places.agent import Agent, AgentError, run_steps
-from cluster.places.base import Clock, ClockSetting, DiskMode, PlaceError
+from cluster.places.base import Clock, ClockSetting, DiskMode, Limits, PlaceError
 from cluster.places.controls import CLOCK_NAME, DISK_NAME, Controls
 from cluster.places.node_log import NodeLog
 from cluster.places.node_process import NodeProcess
@@ -134,6 +135,11 @@ class HostAgent(Agent):
                 return process.state()
             case "account":
                 return await process.account()
+            case "starve":
+                await process.starve(Limits(request["cpu"], request["memory"]))
+            case "usage":
+                usage = process.usage()
+                return [usage.cpu_ns, usage.limits.cpu, usage.limits.memory]
             case "turn":
                 setting = ClockSetting(int(request["step_ns"]), float(request["rate"]))
                 if request["clock"] == Clock.LEASE:

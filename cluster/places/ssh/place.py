@@ -33,12 +33,14 @@ from cluster.places.base import (
     ClockSetting,
     DiskMode,
     DiskReport,
+    Limits,
     Link,
     LinkCounts,
     PlaceError,
     PortCut,
     ProcessState,
     Shaping,
+    Usage,
     usable,
 )
 from cluster.places.ownership import Harness
@@ -106,6 +108,8 @@ class SshPlace:
             Capability.TURN_LEASE_CLOCKS,
             Capability.TURN_WALL_CLOCKS,
             Capability.BREAK_DISKS,
+            Capability.STARVE_CPU,
+            Capability.STARVE_MEMORY,
             Capability.CHANGE_FILES,
             Capability.MOVE_LEADERSHIP,
             Capability.CHANGE_MEMBERS,
@@ -329,6 +333,13 @@ class SshPlace:
     async def account(self, node: str) -> str:
         return str(await self._ask(node, "account"))
 
+    async def starve_node(self, node: str, limits: Limits) -> None:
+        await self._ask(node, "starve", cpu=limits.cpu, memory=limits.memory)
+
+    async def usage(self, node: str) -> Usage:
+        cpu_ns, cpu, memory = await self._ask(node, "usage")
+        return Usage(cpu_ns, Limits(cpu, memory))
+
     # ---- links
 
     async def set_cuts(self, links: Iterable[Link]) -> None:
@@ -391,6 +402,18 @@ class SshPlace:
     async def read_log(self, node: str, offset: int) -> tuple[bytes, int]:
         piece, end = await self._ask(node, "log", offset=offset)
         return data_folder.decode({"": piece})[""], int(end)
+
+    async def lost(self) -> str | None:
+        """Nothing but the end of a run ends an agent."""
+        outcomes = await asyncio.gather(*map(self._agents.check, self._nodes), return_exceptions=True)
+        gone = [
+            f"{node} on {self._hosts[node]} ({outcome})"
+            for node, outcome in zip(self._nodes, outcomes, strict=True)
+            if isinstance(outcome, PlaceError)
+        ]
+        if not gone:
+            return None
+        return f"a host can't be reached any more, or was started again, or somebody ended its agent: {', '.join(gone)}"
 
     # ---- the end
 
