@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 import checker
-from checker import drawing
+from checker import drawing, subhistory
 from checker.history import Event
 from cluster import systems
 from cluster.registry import UnknownName
@@ -124,7 +126,37 @@ def check(request: Request, events_wanted: bool = True) -> tuple[checker.Results
     Raises HistoryError, OptionsError, UserError.
     """
     results, events = _check(request, events_wanted)
+    short = sum(results.operations.values()) <= subhistory.OPERATIONS_MAX_FOR_PARTS
+    if short and "linearizable" in results.violated and request.reading.model is None:
+        results = subhistory.with_parts(results, _history(request, events), request.options)
     return replace(results, warnings=(*results.warnings, *request.warnings)), events
+
+
+def _history(request: Request, events: Sequence[Event]) -> checker.History:
+    if events:
+        return checker.History.of(events)
+    return checker.read(request.path)
+
+
+def write_parts(results: checker.Results, request: Request, events: Sequence[Event], folder: Path) -> list[Path]:
+    """For each finding of `linearizable` the smallest part of the history that is refused as well, as a history:
+    `linearizable-<number>.jsonl`. Raises UserError."""
+    history = _history(request, events)
+    results = subhistory.with_parts(results, history, request.options)
+    judged = subhistory.judged_history(history, request.options)
+    findings = results.claims["linearizable"].findings if "linearizable" in results.claims else ()
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, finding in enumerate(findings, 1):
+            part = subhistory.of_finding(finding, judged)
+            if part:
+                path = folder / f"linearizable-{number}.jsonl"
+                path.write_bytes(msgspec.json.Encoder().encode_lines(part))
+                written.append(path)
+    except OSError as problem:
+        raise UserError(f"{folder}: cannot be written: {problem.strerror or problem}") from None
+    return written
 
 
 def _check(request: Request, events_wanted: bool) -> tuple[checker.Results, Sequence[Event]]:

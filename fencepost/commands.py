@@ -141,6 +141,10 @@ def check(
     draw: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw each finding that cites operations there, as SVG.")
     ] = None,
+    sub_history: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the smallest parts of the history that are refused as well there."),
+    ] = None,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a proof of the verdict on `linearizable`, for `verify`.")
     ] = None,
@@ -207,6 +211,9 @@ def check(
     if draw is not None:
         for path in checking.draw(results, draw):
             console.print(f"drawing     {path}", markup=False, highlight=False, soft_wrap=True)
+    if sub_history is not None:
+        for path in checking.write_parts(results, request, events, sub_history):
+            console.print(f"part        {path}", markup=False, highlight=False, soft_wrap=True)
     if certificate is not None:
         from fencepost import certificates
 

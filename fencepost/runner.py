@@ -16,6 +16,7 @@ from rich.text import Text
 import checker
 from checker.history import Event, HistoryError
 from checker.online import Monitor
+from checker.subhistory import OPERATIONS_MAX_FOR_PARTS, with_parts
 from cluster import places, registry
 from cluster.places.base import PlaceError
 from cluster.registry import UnknownName
@@ -113,6 +114,8 @@ def _run(scenario: Scenario, folder: RunFolder, console: Console, stop_at_first:
             found = evidence.read(folder.path)
             options = analysis.options(scenario, end.tokens_span_keys, found)
             results = checker.check(history, analysis.claims(scenario, found), options)
+            if sum(results.operations.values()) <= OPERATIONS_MAX_FOR_PARTS:
+                results = with_parts(results, history, options)
         except (HistoryError, checker.OptionsError, UserError) as problem:
             return replace(outcome, failure=f"{end.failure}; {problem}" if end.failure else str(problem))
         outcome = replace(outcome, results=results)

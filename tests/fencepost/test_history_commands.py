@@ -54,6 +54,19 @@ def recorded(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
+def test_the_part_that_is_refused_is_written_and_named(
+    fencepost: Fencepost, recorded: dict[str, Path], tmp_path: Path
+) -> None:
+    ran = fencepost("check", recorded["bad"], "--sub-history", tmp_path / "parts", "--json")
+    (finding,) = json.loads(ran.stdout)["claims"]["linearizable"]["findings"]
+    assert finding["data"]["sub_history"] == [0, 2]
+    part = tmp_path / "parts" / "linearizable-1.jsonl"
+    assert str(part) in ran.stderr
+    assert fencepost("check", part, "--claims", "linearizable").returncode == 1
+    assert fencepost("check", recorded["good"], "--sub-history", tmp_path / "none").returncode == 0
+    assert not list((tmp_path / "none").iterdir())
+
+
 @pytest.mark.parametrize(("name", "code", "words"), [("good", 0, "is linearizable"), ("bad", 1, "is not linearizable")])
 def test_a_certificate_proves_the_verdict(
     fencepost: Fencepost, recorded: dict[str, Path], tmp_path: Path, name: str, code: int, words: str
