@@ -1,7 +1,10 @@
 """The kill matrix: which mutants the testbed finds in the simulation, by which claim, and how soon.
 
 A mutant is hunted with the scenarios that are meant for faults of its kind, seed after seed, until a claim is violated.
-Such a hunt is repeated from other seeds, and the medians are told.
+Such a hunt is repeated from other seeds, and the medians are told. Where it shows in a small cluster, exploring tells
+the shortest way to a violation.
+
+That takes long, so every hunt is kept when it ends, and a matrix can go on where one was interrupted.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -18,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cluster.mutants import MUTANTS
+from fencepost import exploring
 from fencepost.fuzz import Job, work
 from fencepost.scenario import Scenario, load
 
@@ -69,6 +73,12 @@ SUITED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
+#: A mutant that takes more seeds than these is hard to find.
+SOON = 100
+
+#: How long exploring looks for a mutant that should show.
+EXPLORE_S = 120.0
+
 #: Repeated hunts begin so far from each other.
 SEED_STRIDE = 10_000
 
@@ -83,6 +93,7 @@ class Hunt:
     seconds: float
     claims: tuple[str, ...]
     message: str = ""
+    first_seed: int = 1
 
     @property
     def found(self) -> bool:
@@ -117,11 +128,14 @@ def hunt(mutant: str, scenarios: Sequence[Scenario], seeds: int, first_seed: int
             if ran.failure is not None:
                 # The harness that gives up on a mutant (it never served) has seen that something is wrong.
                 took = time.monotonic() - started
-                return Hunt(mutant, scenario.name, number + 1, took, ("harness",), _headline(ran.failure))
+                said = _headline(ran.failure)
+                return Hunt(mutant, scenario.name, number + 1, took, ("harness",), said, first_seed)
             if ran.violated:
                 took = time.monotonic() - started
-                return Hunt(mutant, scenario.name, number + 1, took, ran.violated, _headline(ran.message))
-    return Hunt(mutant, ", ".join(one.name for one in scenarios), seeds, time.monotonic() - started, ())
+                said = _headline(ran.message)
+                return Hunt(mutant, scenario.name, number + 1, took, ran.violated, said, first_seed)
+    names = ", ".join(one.name for one in scenarios)
+    return Hunt(mutant, names, seeds, time.monotonic() - started, (), "", first_seed)
 
 
 def _headline(message: str) -> str:
@@ -130,11 +144,35 @@ def _headline(message: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """What exploring found: an invariant that so many events violate, in so many states seen."""
+
+    mutant: str
+    claim: str
+    events: int
+    states: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def trace(mutant: str) -> Trace | None:
+    """The shortest way to a violation, in bounds in which the mutant shows; None where it did not show in time."""
+    _, begin, explored = exploring.run(exploring.SHOWS[mutant], mutant, depth=None, for_s=EXPLORE_S)
+    if explored.violation is None:
+        return None
+    events = len(explored.trace) - len(begin)
+    return Trace(mutant, explored.violation.claim, events, explored.states, explored.seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
-    """All hunts of one mutant."""
+    """All hunts of one mutant, and the trace if exploring finds it."""
 
     mutant: str
     hunts: tuple[Hunt, ...]
+    trace: Trace | None = None
 
     @property
     def found(self) -> int:
@@ -146,11 +184,11 @@ class Row:
 
     @property
     def seeds(self) -> float:
-        return statistics.median(hunt.seeds for hunt in self.hunts)
+        return statistics.median([hunt.seeds for hunt in self.hunts] or [0])
 
     @property
     def seconds(self) -> float:
-        return statistics.median(hunt.seconds for hunt in self.hunts)
+        return statistics.median([hunt.seconds for hunt in self.hunts] or [0.0])
 
     @property
     def scenarios(self) -> str:
@@ -162,37 +200,63 @@ class Row:
         return f"{self.mutant:<28}{of:<8}{self.seeds:>6g} seeds {self.seconds:>7.1f} s  {what}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"mutant": self.mutant, "found": self.found, "hunts": [hunt.to_dict() for hunt in self.hunts]}
+        return {
+            "mutant": self.mutant,
+            "found": self.found,
+            "hunts": [hunt.to_dict() for hunt in self.hunts],
+            "trace": None if self.trace is None else self.trace.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Row:
+        """Raises KeyError, TypeError."""
+        hunts = tuple(Hunt(**{**one, "claims": tuple(one["claims"])}) for one in plain["hunts"])
+        return cls(plain["mutant"], hunts, Trace(**plain["trace"]) if plain["trace"] is not None else None)
+
+    def with_result(self, result: Hunt | Trace) -> Row:
+        if isinstance(result, Trace):
+            return replace(self, trace=result)
+        return replace(self, hunts=tuple(sorted((*self.hunts, result), key=lambda one: one.first_seed)))
 
 
-def rows(names: Iterable[str], seeds: int, repeats: int, pool: Executor) -> Iterator[Row]:
-    """A row for each mutant, in order; the hunts go on at once."""
-    running = {
-        name: [
-            pool.submit(hunt, name, scenarios_for(name), seeds, repeat * SEED_STRIDE + 1) for repeat in range(repeats)
-        ]
-        for name in names
-    }
-    for name, hunts in running.items():
-        yield Row(name, tuple(future.result() for future in hunts))
+def rows(known: Iterable[Row], seeds: int, repeats: int, pool: Executor) -> Iterator[Row]:
+    """What the rows lack, as it comes: first each mutant once, then each once more. Every result gives its row anew."""
+    table = {row.mutant: row for row in known}
+    running: dict[Future[Any], str] = {}
+    for name, row in table.items():
+        if name in exploring.SHOWS and row.trace is None:
+            running[pool.submit(trace, name)] = name
+    for repeat in range(repeats):
+        first_seed = repeat * SEED_STRIDE + 1
+        for name, row in table.items():
+            if all(hunt.first_seed != first_seed for hunt in row.hunts):
+                running[pool.submit(hunt, name, scenarios_for(name), seeds, first_seed)] = name
+    for future in as_completed(running):
+        result, name = future.result(), running[future]
+        if result is not None:
+            table[name] = table[name].with_result(result)
+            yield table[name]
 
 
 def table(found: Sequence[Row], seeds: int, repeats: int) -> str:
     """The matrix as a page."""
     total = sum(row.found > 0 for row in found)
-    always = sum(row.found == len(row.hunts) for row in found)
+    always = sum(0 < row.found == len(row.hunts) for row in found)
+    soon = sum(0 < row.found == len(row.hunts) and row.seeds <= SOON for row in found)
     lines = [
         "# The kill matrix",
         "",
         "Which deliberately broken `lockd` nodes the testbed finds in the simulation, by which claim, and how soon.",
         f"Each was hunted {repeats} times from different seeds, for {seeds} seeds at most, in the scenarios meant for",
         "its kind of fault; seeds and seconds (of one core, on a machine that did other things too) are medians.",
+        "The shortest trace is what `fencepost explore` finds: so many events after the beginning, in so many states.",
         "`fencepost mutants matrix` makes this page.",
         "",
-        f"{total} of {len(found)} mutants were found, {always} of them in every hunt.",
+        f"{total} of {len(found)} mutants were found, {always} of them in every hunt,"
+        f" {soon} of them within {SOON} seeds.",
         "",
-        "| mutant | what is wrong | scenarios | found | seeds | seconds | claims |",
-        "|---|---|---|---|---|---|---|",
+        "| mutant | what is wrong | scenarios | found | seeds | seconds | claims | shortest trace |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in found:
         claims = ", ".join(f"`{claim}`" for claim in row.claims) or "none"
@@ -204,6 +268,7 @@ def table(found: Sequence[Row], seeds: int, repeats: int) -> str:
             f"{row.seeds:g}",
             f"{row.seconds:.1f}",
             claims,
+            "" if row.trace is None else f"{row.trace.events} events, {row.trace.states:,} states: {row.trace.claim}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from fencepost.engines import Engine
     from fencepost.fuzz import Ran, Tally
+    from fencepost.matrix import Row
     from fencepost.scenario import Scenario
 
 #: All commands: those of `fencepost.commands` and these.
@@ -202,10 +203,12 @@ def mutants_matrix(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="The table; its data go beside it as JSON.")
     ] = Path("docs/kill-matrix.md"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what FILE's data have already.")] = False,
 ) -> None:
     """Hunt every mutant, and write which claim finds it.
 
-    In the simulation; the table also says after how many seeds and seconds.
+    In the simulation; the table also says after how many seeds and seconds. It is written after every hunt, so one that
+    was interrupted can be resumed.
     """
     from fencepost import matrix
     from fencepost.store import write_json, write_text
@@ -214,15 +217,38 @@ def mutants_matrix(
         known_mutant(name)
     logging.disable(logging.CRITICAL)
     console = make_console(False)
-    rows = []
+    data = out.with_suffix(".json")
+    rows = {name: matrix.Row(name, ()) for name in names or matrix.all_names()}
+    if resume:
+        rows |= {name: row for name, row in _rows_in(data, seeds, repeats).items() if name in rows}
     with _engine(None, jobs).open() as pool:
-        for row in matrix.rows(names or matrix.all_names(), seeds, repeats, pool):
+        for row in matrix.rows(rows.values(), seeds, repeats, pool):
             console.print(row.words(), markup=False, highlight=False, soft_wrap=True)
-            rows.append(row)
-    write_text(out, matrix.table(rows, seeds, repeats))
-    write_json(out.with_suffix(".json"), {"seeds": seeds, "repeats": repeats, "rows": [row.to_dict() for row in rows]})
-    console.print(f"written     {out} and {out.with_suffix('.json')}", markup=False, soft_wrap=True)
-    raise Finished(Exit.VALID if all(row.found for row in rows) else Exit.UNKNOWN)
+            rows[row.mutant] = row
+            told = [row for row in rows.values() if row.hunts]
+            write_text(out, matrix.table(told, seeds, repeats))
+            write_json(data, {"seeds": seeds, "repeats": repeats, "rows": [row.to_dict() for row in told]})
+    console.print(f"written     {out} and {data}", markup=False, soft_wrap=True)
+    raise Finished(Exit.VALID if all(row.found for row in rows.values()) else Exit.UNKNOWN)
+
+
+def _rows_in(data: Path, seeds: int, repeats: int) -> dict[str, Row]:
+    """Raises UserError."""
+    import json
+
+    from fencepost import matrix
+
+    try:
+        plain = json.loads(data.read_text(encoding="utf-8"))
+        if (plain["seeds"], plain["repeats"]) != (seeds, repeats):
+            raise UserError(
+                f"--resume: {data} has hunts of {plain['seeds']} seeds, {plain['repeats']} of each; ask for the same"
+            )
+        return {one["mutant"]: matrix.Row.from_dict(one) for one in plain["rows"]}
+    except OSError as problem:
+        raise UserError(f"--resume: {data} cannot be read: {problem.strerror or problem}") from None
+    except (ValueError, KeyError, TypeError) as problem:
+        raise UserError(f"--resume: {data} is no matrix's data ({type(problem).__name__}: {problem})") from None
 
 
 class _Progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -180,6 +180,17 @@ def test_the_matrix_tells_medians_and_what_was_not_found() -> None:
     found = matrix.Hunt("no-noop", "s", 3, 1.5, ("ghosts",))
     missed = matrix.Hunt("no-noop", "s", 9, 4.5, ())
     page = matrix.table([matrix.Row("no-noop", (found, found, missed)), matrix.Row("votes-twice", (missed,))], 9, 3)
-    assert "1 of 2 mutants were found, 0 of them in every hunt" in page
-    assert "| 2 of 3 | 3 | 1.5 | `ghosts` |" in page
+    assert "1 of 2 mutants were found, 0 of them in every hunt, 0 of them within 100 seeds" in page
+    assert "| 2 of 3 | 3 | 1.5 | `ghosts` |  |" in page
     assert "| none |" in page
+
+
+def test_a_matrix_goes_on_with_the_hunts_that_it_lacks() -> None:
+    kept = matrix.Hunt("every-node-grants", "every-node-grants", 1, 1.0, ("linearizable",), "said", 1)
+    row = matrix.Row("every-node-grants", (kept,), matrix.Trace("every-node-grants", "election safety", 2, 6, 0.1))
+    assert matrix.Row.from_dict(row.to_dict()) == row
+    with ThreadPoolExecutor(1) as pool:
+        (done,) = matrix.rows([row], seeds=1, repeats=2, pool=pool)
+    assert done.hunts[0] == kept
+    assert done.hunts[1].first_seed == 1 + matrix.SEED_STRIDE
+    assert "2 events, 6 states: election safety" in matrix.table([done], 1, 2)
