@@ -25,6 +25,7 @@ from rich.text import Text
 
 import workloads
 from cluster.image import build
+from cluster.mounted import mount
 from cluster.places import docker_engine
 from cluster.places.base import PlaceError
 from cluster.places.packet_filter import Blocked, Iptables, Nft, Step
@@ -210,11 +211,10 @@ def _faketime() -> Check:
 
 def _fuse() -> Check:
     use = "disks of other people's systems"
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return Check("fuse", False, "/dev/fuse can't be opened", use, "modprobe fuse, and access to /dev/fuse")
-    if not (shutil.which("fusermount3") or os.geteuid() == 0):
-        return Check("fuse", False, "no fusermount3", use, "apt-get install fuse3")
-    return Check("fuse", True, "/dev/fuse can be opened", use)
+    if problem := mount.unsupported():
+        says, _, remedy = problem.partition(": ")
+        return Check("fuse", False, says, use, remedy)
+    return Check("fuse", True, "data folders can be mounted", use)
 
 
 def _paramiko() -> Check:

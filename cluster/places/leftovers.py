@@ -17,10 +17,12 @@ from pathlib import Path
 
 import psutil
 
+from cluster.mounted import mount
 from cluster.places.base import PlaceError
 from cluster.places.ownership import FOLDER_VARIABLE, HARNESS_VARIABLE, Harness
 from cluster.places.ssh import estates
 from cluster.places.ssh.hosts import Host
+from cluster.words import counted
 
 #: SIGKILL acts within milliseconds, unless the process is in an uninterruptible system call.
 KILL_BUDGET_S = 5.0
@@ -48,7 +50,7 @@ class Leftover:
 def find(folder: Path | None = None) -> tuple[list[Leftover], str | None]:
     """What there is, in use or not; and why Docker could not be asked, if so. On hosts: what is recorded, of this
     user's runs and of the one with this folder."""
-    found = [*_processes(), *map(_on_hosts, estates.find(folder))]
+    found = [*_processes(), *_mounts(), *map(_on_hosts, estates.find(folder))]
     try:
         found += _containers()
     except PlaceError as problem:
@@ -76,6 +78,23 @@ def _processes() -> list[Leftover]:
         )
         for (folder, harness), processes in groups.items()
     ]
+
+
+def _mounts() -> list[Leftover]:
+    """Whose file system is dead, as that of one which lives is among the processes."""
+    groups: dict[tuple[Path, Harness | None], list[Path]] = {}
+    for mounted in mount.mounts():
+        groups.setdefault((mounted.run, mounted.harness), []).append(mounted.point)
+    return [
+        Leftover("local", counted(len(points), "mount"), harness, folder, functools.partial(_unmount, points))
+        for (folder, harness), points in groups.items()
+    ]
+
+
+def _unmount(points: list[Path]) -> list[str]:
+    for point in points:
+        mount.restore(point)
+    return []
 
 
 def _kill(processes: list[psutil.Process]) -> list[str]:

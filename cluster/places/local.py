@@ -20,6 +20,8 @@ from pathlib import Path
 import psutil
 
 from cluster.concurrency import all_of
+from cluster.mounted import mount
+from cluster.mounted.mount import Mount
 from cluster.places import data_folder, ownership, vdso
 from cluster.places.base import (
     Capability,
@@ -43,7 +45,7 @@ from cluster.places.node_log import NodeLog
 from cluster.places.node_process import NodeProcess
 from cluster.places.port_links import PortLinks
 from cluster.places.reaper import MARK_VARIABLE, Reaper
-from cluster.systems.base import MAIN_PORT, Address, HasPorts, NodeView, Port, System, other_ports
+from cluster.systems.base import MAIN_PORT, Address, Feature, HasPorts, NodeView, Port, System, features, other_ports
 
 #: A link has a listener and, for each connection, two sockets: one connection in use and one that is being replaced.
 FILES_PER_LINK = 5
@@ -79,6 +81,7 @@ class LocalPlace:
             Capability.MOVE_LEADERSHIP,
             Capability.CHANGE_MEMBERS,
             *([Capability.TURN_WALL_CLOCKS] if vdso.supported() else []),
+            *([Capability.MOUNT_DISKS] if mount.unsupported() is None else []),
         }
     )
 
@@ -91,10 +94,13 @@ class LocalPlace:
         self._reaper = Reaper()
         self._equipment: frozenset[Capability] = frozenset()
         self._controls = Controls()
+        self._mounts: dict[str, Mount] = {}
 
     def equip(self, capabilities: Collection[Capability]) -> None:
-        self._equipment = usable(capabilities, self.system)
-        self._controls.equip(capabilities, self.system)
+        # Disks of systems that can't fail by themselves are mounted.
+        wanted = frozenset(capabilities) | (self.capabilities & {Capability.MOUNT_DISKS})
+        self._equipment = usable(wanted, self.system)
+        self._controls.equip(wanted, self.system)
 
     @property
     def links(self) -> PortLinks:
@@ -133,17 +139,21 @@ class LocalPlace:
             data = home / "data"
             data.mkdir(parents=True, exist_ok=True)
             controls = self._controls.lay_out(node, home, home)
+            mounts = controls.disk is not None and Feature.DISK not in features(self.system)
+            if mounts and controls.disk is not None:
+                self._mounts[node] = Mount(data, controls.disk)
             view = NodeView(
                 node,
                 listens[MAIN_PORT][node],
                 self._links.peers(node),
                 data,
                 controls.clock,
-                controls.disk,
+                None if mounts else controls.disk,
                 ports={port: Port(listens[port][node], self._links.peers(node, port)) for port in ports[1:]},
             )
             held = [by_node[node] for by_node in reservations.values()]
             self._nodes[node] = _Node(view, NodeProcess(node, NodeLog(home / "node.log")), held)
+        await all_of(mount.start(self._folder) for mount in self._mounts.values())
         await self._reaper.start()
 
     def address(self, node: str) -> Address:
@@ -163,6 +173,8 @@ class LocalPlace:
 
     async def kill_node(self, node: str) -> None:
         await self._node(node).process.kill()
+        if node in self._mounts:
+            await self._mounts[node].lose()
 
     async def stop_node(self, node: str) -> None:
         await self._node(node).process.stop()
@@ -269,6 +281,8 @@ class LocalPlace:
 
     async def close(self) -> None:
         try:
+            for node in self._mounts:
+                self._controls.break_disk(node, None, 0)  # who waits for its disk can't end
             await all_of(self.stop_node(node) for node in self._nodes)
         finally:
             # Reached with nodes alive only when the above was cancelled or failed.
@@ -279,7 +293,11 @@ class LocalPlace:
             self._controls.close()
             if self._links is not None:
                 self._links.close()
-            await self._reaper.stop()
+            mounts, self._mounts = self._mounts, {}
+            try:
+                await all_of(mount.end() for mount in mounts.values())
+            finally:
+                await self._reaper.stop()
 
     def _node(self, node: str) -> _Node:
         try:

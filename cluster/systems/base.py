@@ -36,6 +36,8 @@ class Feature(StrEnum):
     TRANSFER = "transfer"
     #: Nodes are removed and added while it runs (`ChangesMembers`).
     MEMBERS = "members"
+    #: All that a node must not lose is in the folder `NodeView.data`, which may be on a disk that fails.
+    DATA = "data"
     #: A node listens at more than one port (`HasPorts`).
     PORTS = "ports"
     #: No lease of it runs on the wall clock, so that moving that one excuses nothing.

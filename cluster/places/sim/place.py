@@ -71,7 +71,7 @@ class SimPlace:
     """See `cluster.places.base.Place`. It has to be used on the loop that `new_loop` made."""
 
     name = "sim"
-    capabilities = frozenset(Capability) - {Capability.CUT_PORTS, Capability.STARVE_MEMORY}  # lockd has one port
+    capabilities = frozenset(Capability) - {Capability.CUT_PORTS, Capability.STARVE_MEMORY, Capability.MOUNT_DISKS}
     new_loop = VirtualLoop
 
     def __init__(self, system: System, nodes: Sequence[str], folder: Path, *, seed: int = 0) -> None:
