@@ -151,7 +151,7 @@ async def test_containers_have_few_rights_and_limits(place: DockerPlace) -> None
         assert [right.removeprefix("CAP_") for right in agent["CapAdd"]] == ["NET_ADMIN"]
         assert not host["CapAdd"]
         assert host["NetworkMode"] == f"container:{agents[node].id}"
-        assert host["NanoCpus"] > 0
+        assert host["CpuQuota"] > 0
         for config in (agent, host):
             assert config["CapDrop"] == ["ALL"]
             assert not config["Privileged"]
