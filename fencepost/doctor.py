@@ -31,6 +31,7 @@ from cluster.places.base import PlaceError
 from cluster.places.packet_filter import Blocked, Iptables, Nft, Step
 from cluster.places.ssh import inspection
 from cluster.places.ssh.hosts import Host
+from fencepost import abilities
 from fencepost import scenario as scenarios
 from fencepost.scenario import ScenarioError
 
@@ -39,9 +40,6 @@ TRIAL_BUDGET_S = 10.0
 
 #: A place of 5 nodes with all its links and clients stays well below.
 FILES_WANTED = 4_096
-
-#: What a scenario's place can't do without.
-NEEDED_BY_PLACE = {"docker": ("docker", "image"), "ssh": ("paramiko",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,8 @@ class Report:
     #: Shipped scenarios that can't run here, and why.
     unable: dict[str, str]
     scenarios: int
+    #: By place, faults that can't be had there, and why.
+    impossible: dict[str, dict[str, str]]
 
     def to_dict(self) -> dict[str, Any]:
         checks = [
@@ -68,7 +68,8 @@ class Report:
             | ({} if check.ok else {"remedy": check.remedy})
             for check in self.checks
         ]
-        return {"checks": checks, "scenarios": {"shipped": self.scenarios, "unable": self.unable}}
+        scenarios = {"shipped": self.scenarios, "unable": self.unable}
+        return {"checks": checks, "faults": {"impossible": self.impossible}, "scenarios": scenarios}
 
     def print_on(self, console: Console) -> None:
         for check in self.checks:
@@ -77,6 +78,12 @@ class Report:
             if not check.ok:
                 line.append(f" ({check.use}; {check.remedy})", "dim")
             console.print(line, soft_wrap=True)
+        for place, faults in self.impossible.items():
+            reasons: dict[str, list[str]] = {}
+            for fault, why in faults.items():
+                reasons.setdefault(why, []).append(fault)
+            told = "; ".join(f"not {', '.join(names)} ({why})" for why, names in reasons.items()) or "all of them"
+            console.print(Text.assemble((f"{'faults':<13}", "bold"), f"at {place}: {told}"), soft_wrap=True)
         if not self.unable:
             console.print(f"scenarios    all {self.scenarios} that are shipped can run here", highlight=False)
         for name, why in self.unable.items():
@@ -95,15 +102,16 @@ def examine(hosts: Sequence[Host] = (), *, accept_new_host_keys: bool = False) -
     for path in files:
         if (why := _unable(path, checks)) is not None:
             unable[path.stem] = why
-    return Report(checks, unable, len(files))
+    failed = [check.name for check in checks if not check.ok]
+    return Report(checks, unable, len(files), abilities.impossible(failed))
 
 
 def _unable(path: Path, checks: Sequence[Check]) -> str | None:
     try:
-        place = scenarios.load(path).place
+        needed = abilities.scenario_needs(scenarios.load(path))
     except ScenarioError as problem:
         return str(problem)
-    missing = [check for check in checks if not check.ok and check.name in NEEDED_BY_PLACE.get(place, ())]
+    missing = [check for check in checks if not check.ok and check.name in needed]
     return "; ".join(f"{check.name}: {check.says}" for check in missing) or None
 
 
@@ -149,6 +157,12 @@ def _image() -> Check:
         return Check("image", True, "not built yet; can be, from a registry or from Debian packages", use)
     says = "not built yet; whether a registry can be reached shows when it is"
     return Check("image", True, says, use)
+
+
+def _mmdebstrap() -> Check:
+    found = shutil.which("mmdebstrap")
+    use, remedy = "the image's base where no registry can be reached", "apt-get install mmdebstrap"
+    return Check("mmdebstrap", found is not None, found or "not installed", use, remedy)
 
 
 def _root() -> Check:
@@ -244,7 +258,7 @@ def _hosts(hosts: Sequence[Host], accept_new: bool) -> list[Check]:
 
 
 CHECKS: Sequence[Callable[[], Check]] = (
-    _python, _files, _docker, _image, _root, _nft, _iptables, _netem, _memory, _faketime, _fuse, _paramiko,
+    _python, _files, _docker, _image, _mmdebstrap, _root, _nft, _iptables, _netem, _memory, _faketime, _fuse, _paramiko,
 )  # fmt: skip
 
 
