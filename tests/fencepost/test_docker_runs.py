@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import yaml
 from cluster.places import docker_engine
 from cluster.places.docker_engine import AGENT_ROLE
 from fencepost.quantities import format_duration, parse_duration_ns
-from nemesis.kinds import KINDS, RANDOM
 from tests.docker_engine import containers, engine, left, until
 from tests.fencepost.test_runs import ROOT, finish, history_has, start
 
@@ -54,44 +52,6 @@ def shortened(demo: Path) -> dict[str, Any]:
     return scenario
 
 
-#: One of each kind that a place can do, one after the other.
-EVERY_KIND = """
-name: every-kind
-place: docker
-nodes: 3
-seed: 3
-time_limit: {limit}
-workload: {{kind: mutex, clients: 6, keys: 3, rate: 150/s, lease: 1s, hold: 5ms..20ms, timeout: 500ms}}
-nemesis:
-{faults}
-checks: [linearizable, fencing]
-"""
-
-FAULTS = [
-    "fault: partition, shape: one",
-    "fault: flapping, shape: one",
-    "fault: delay, target: leader, delay: 20ms..30ms",
-    "fault: throttle, target: leader, rate: 2KB/s",
-    "fault: stall, target: leader",
-    "fault: reset, target: leader",
-    "fault: large-packets, target: leader, largest: 64",
-    "fault: duplicate, target: leader",
-    "fault: reorder, target: leader",
-    "fault: kill, target: one",
-    "fault: stop, target: one",
-    "fault: crash-loop, target: one",
-    "fault: pause, target: one",
-    "fault: client-partition, target: one",
-    "fault: client-pause, target: one",
-    "fault: clock, target: one, jump: +10ms",
-    "fault: clock, target: one, clock: wall, jump: +60s",
-    "fault: disk-stall, target: leader",
-    "fault: disk-full, target: one",
-    "fault: disk-error, target: one",
-    "fault: disk-lose-unsynced, target: one",
-]
-
-
 def actions(folder: Path) -> list[dict[str, Any]]:
     """What the nemesis did in a run, in order."""
     events = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
@@ -118,26 +78,10 @@ def test_the_demo_is_valid_in_docker_and_every_fault_has_evidence(tmp_path: Path
         told = [value["evidence"] for value in events if value["action"] == action]
         assert len(told) == len(scenario["nemesis"])
         assert not [evidence for evidence in told if "not shown" in evidence or "no probe passed" in evidence]
-    assert {path.name for path in (folder / "nodes").iterdir()} == {"n1", "n2", "n3", "n4", "n5"}
-    for node in (folder / "nodes").iterdir():
-        assert "event=started" in (node / "node.log").read_text()
+    assert {path.name for path in (folder / "nodes").iterdir() if path.is_dir()} == {"n1", "n2", "n3", "n4", "n5"}
+    for node in ("n1", "n2", "n3", "n4", "n5"):
+        assert "event=started" in (folder / "nodes" / node / "node.log").read_text()
     assert not [estate for estate in docker_engine.estates(engine()) if estate.folder == folder]
-
-
-def test_every_kind_of_fault_takes_effect_and_ends(tmp_path: Path) -> None:
-    engine()
-    assert {line.split(",")[0].removeprefix("fault: ") for line in FAULTS} == set(KINDS) - {RANDOM}
-    lines = [f"  - {{{line}, at: {1 + 1.8 * number:.1f}s, for: 800ms}}" for number, line in enumerate(FAULTS)]
-    scenario = EVERY_KIND.format(limit=f"{1 + 1.8 * len(FAULTS):.1f}s", faults="\n".join(lines))
-    (tmp_path / "s.yaml").write_text(scenario)
-    code, stdout, stderr = finish(start("run", "s.yaml", "--json", cwd=tmp_path), 180)
-    assert code == 0, stderr
-    told = actions(tmp_path / json.loads(stdout)["run"]["folder"])
-    assert [value for value in told if value["action"] == "skipped"] == []
-    assert Counter(value["action"] for value in told) == dict.fromkeys(
-        ("inject", "injected", "heal", "healed"), len(FAULTS)
-    )
-    assert [value for value in told if "not shown" in value.get("evidence", "")] == []
 
 
 @pytest.fixture

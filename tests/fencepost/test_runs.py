@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -54,8 +54,11 @@ workload: {kind: mutex, clients: 6, keys: 1, rate: 200/s, lease: 1s, hold: 100ms
 """
 
 
-def start(*arguments: str | Path, cwd: Path, env: Mapping[str, str] = MappingProxyType({})) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from fencepost.cli import main; main()", *map(str, arguments)]
+def start(
+    *arguments: str | Path, cwd: Path, env: Mapping[str, str] = MappingProxyType({}), within: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """`within`: a command that ends by running ours in its place."""
+    command = [*within, sys.executable, "-c", "from fencepost.cli import main; main()", *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
     # A session of its own: a signal to the harness reaches nobody else, as with a CI server's.
     return subprocess.Popen(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cluster.places.base import Capability, Link
+from cluster.places.base import Capability, Link, Place
 from cluster.places.local import LocalPlace
 from cluster.readiness import await_ready
 from cluster.systems.base import System
@@ -45,7 +45,7 @@ def fault(
 
 @dataclass
 class Arena:
-    place: LocalPlace
+    place: Place
     folder: Path
     events: list[dict[str, Any]] = field(default_factory=list)
 
