@@ -31,11 +31,38 @@ PLAIN = Setting(Bounds(timeouts=2, crashes=1, requests=2, leases=1, beats=3), le
 #: For mutants whose fault shows in so small a cluster, and soon.
 SHOWS: Mapping[str, Setting] = MappingProxyType(
     {
+        "applies-twice": Setting(
+            Bounds(nodes=1, clients=1, timeouts=2, crashes=1, requests=1, snapshot_every=2),
+        ),
         "believed-unconfirmed": Setting(Bounds(nodes=2, requests=1, beats=2, patience=1), led=True),
         "commit-with-minority": Setting(Bounds(clients=1, timeouts=2, requests=1, beats=2), led=True),
+        "counter-from-held-locks": Setting(
+            Bounds(nodes=1, clients=1, timeouts=3, crashes=2, requests=2, gone=1, snapshot_every=2),
+        ),
+        "counter-not-in-snapshot": Setting(
+            Bounds(nodes=1, clients=1, timeouts=2, crashes=1, requests=2, leases=1, snapshot_every=2),
+        ),
         "every-node-grants": Setting(Bounds(nodes=2, timeouts=2, requests=0)),
+        "expire-ignores-token": Setting(Bounds(nodes=1, timeouts=1, requests=2, leases=1, gone=1)),
+        "ghost-clean-up-any-holder": Setting(Bounds(nodes=1, timeouts=1, requests=2, leases=1, gone=1)),
         "grant-before-commit": Setting(Bounds(nodes=2, requests=1, beats=2), led=True),
+        "held-from-memory": Setting(Bounds(nodes=1, timeouts=1, requests=3, slow_disks=True)),
+        "no-noop": Setting(
+            Bounds(nodes=1, clients=1, timeouts=2, crashes=1, requests=2, reads=True, slow_disks=True),
+        ),
+        "not-held-from-projection": Setting(
+            Bounds(nodes=1, clients=1, timeouts=1, requests=3, leases=1, reads=True, slow_disks=True),
+        ),
+        "reads-before-term-start": Setting(
+            Bounds(nodes=1, clients=1, timeouts=2, crashes=1, requests=2, reads=True, slow_disks=True),
+        ),
+        "reads-without-quorum": Setting(
+            Bounds(nodes=1, timeouts=2, crashes=1, requests=3, reads=True, slow_disks=True),
+        ),
+        "release-ignores-token": Setting(Bounds(nodes=1, timeouts=1, requests=3, leases=1)),
+        "term-not-persisted": Setting(Bounds(clients=0, timeouts=2, crashes=1, requests=0)),
         "two-grants-in-flight": Setting(Bounds(nodes=2, requests=2, beats=2), led=True),
+        "vote-not-persisted": Setting(Bounds(clients=0, timeouts=2, crashes=1, requests=0)),
         "votes-twice": Setting(Bounds(timeouts=2, requests=0)),
     }
 )

@@ -195,6 +195,9 @@ class Row:
         return ", ".join(dict.fromkeys(hunt.scenario for hunt in self.hunts))
 
     def words(self) -> str:
+        if not self.hunts and self.trace is not None:
+            found = f"{self.trace.claim}, after {self.trace.events} events, in {self.trace.states:,} states"
+            return f"{self.mutant:<28}explored                         {found}"
         what = ", ".join(self.claims) or "not found"
         of = f"{self.found} of {len(self.hunts)}"
         return f"{self.mutant:<28}{of:<8}{self.seeds:>6g} seeds {self.seconds:>7.1f} s  {what}"
