@@ -156,14 +156,16 @@ class Agents:
             await asyncio.wait({renewal})
 
     async def _renew(self) -> None:
+        """Each by itself: an agent that is out of reach must not end the cuts of the others."""
+        await asyncio.gather(*map(self._renew_at, self._agents))
+
+    async def _renew_at(self, name: str) -> None:
         while True:
             await asyncio.sleep(RENEWAL_INTERVAL_S)
-            results = await asyncio.gather(
-                *(self._block(name, renew=True) for name in self._agents), return_exceptions=True
-            )
-            for result in results:
-                if isinstance(result, BaseException):
-                    logger.error("a cut could not be renewed: %s", result)
+            try:
+                await self._block(name, renew=True)
+            except Exception as problem:
+                logger.error("a cut could not be renewed: %s", problem)
 
     async def _block(self, name: str, *, renew: bool = False) -> None:
         """Have the agent block what the cuts say by now."""

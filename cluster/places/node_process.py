@@ -19,6 +19,7 @@ import psutil
 
 from cluster.places.base import ClockSetting, Limits, PlaceError, ProcessState, Usage
 from cluster.places.cpu_quota import CpuQuota, cpu_time_ns
+from cluster.places.faketime import FaketimeClock
 from cluster.places.node_log import NodeLog
 from cluster.places.vdso import VdsoClock, VdsoError
 from cluster.systems.base import Launch
@@ -34,12 +35,13 @@ T = TypeVar("T")
 
 
 class NodeProcess:
-    """`log` is where it writes. `options` are for whoever starts it: a user, a group, a folder. Every method that
-    changes something is idempotent, and raises PlaceError."""
+    """`log` is where it writes. `wall`: how its wall clock is turned, if not by its vDSO. `options` are for whoever
+    starts it: a user, a group, a folder. Every method that changes something is idempotent, and raises PlaceError."""
 
-    def __init__(self, node: str, log: NodeLog, **options: Any) -> None:
+    def __init__(self, node: str, log: NodeLog, *, wall: FaketimeClock | None = None, **options: Any) -> None:
         self.log = log
         self._node = node
+        self._faketime = wall
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
         self._identity: psutil.Process | None = None
@@ -72,6 +74,10 @@ class NodeProcess:
             if self.state() is not ProcessState.DEAD:
                 return
             command = launch()
+            preload: Mapping[str, str] = {}
+            if self._faketime is not None:
+                self._faketime.right()
+                preload = self._faketime.environment
             self.log.begin()
             with self.log.path.open("ab") as log:
                 self._doomed, self._wall, self._paused, self._halted = False, None, False, False
@@ -82,7 +88,7 @@ class NodeProcess:
                         stdin=asyncio.subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        env={**environment, **command.env},
+                        env={**environment, **command.env, **preload},
                         start_new_session=True,
                         **self._options,
                     )
@@ -171,6 +177,9 @@ class NodeProcess:
         async with self._lock:
             if self._process is None or self.state() is ProcessState.DEAD:
                 raise PlaceError(f"{self._node} is dead, and has no clock")
+            if self._faketime is not None:
+                self._faketime.turn(setting.step_ns, setting.rate)
+                return
             if self._wall is None:
                 self._wall = await _patching(partial(VdsoClock, self._process.pid))
             await _patching(partial(self._wall.turn, setting.step_ns, setting.rate))
@@ -178,6 +187,8 @@ class NodeProcess:
     async def true_wall_clock(self) -> None:
         async with self._lock:
             # A process that was started since then has the true time.
+            if self._faketime is not None:
+                self._faketime.right()
             if self._wall is not None and self.state() is not ProcessState.DEAD:
                 await _patching(self._wall.right)
 
@@ -199,10 +210,10 @@ class NodeProcess:
             raise PlaceError(f"{self._node} is dead, and uses nothing")
         try:
             used = cpu_time_ns(self._process.pid)
-            space = psutil.Process(self._process.pid).rlimit(psutil.RLIMIT_AS)[0]
+            before = self._address_space
+            limited = before is not None and psutil.Process(self._process.pid).rlimit(psutil.RLIMIT_AS)[0] != before[0]
         except (OSError, psutil.Error) as problem:
             raise PlaceError(f"{self._node} can't be looked at: {problem}") from problem
-        limited = self._address_space is not None and space != self._address_space[0]
         return Usage(used, replace(self._limits, memory=self._limits.memory if limited else None))
 
     def _limit_memory(self, memory: int | None) -> None:

@@ -221,6 +221,8 @@ def _in_background(order: Order, told: int) -> None:
 def main() -> None:
     given = json.loads(sys.stdin.readline())
     order = Order(**{**given, "listen": tuple(given["listen"])})
+    # Where tools of the administrator are, which not every login has.
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
     answer, told = os.pipe()
     if os.fork() == 0:
         os.close(answer)

@@ -170,6 +170,7 @@ class Connection:
 
     def _log_in(self, client: paramiko.SSHClient, sock: socket.socket) -> None:
         host = self.host
+        key, locked = (None, False) if host.key is None else keys.private(host.key)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -178,7 +179,7 @@ class Connection:
                 host.address,
                 host.port,
                 host.user,
-                key_filename=None if host.key is None else str(host.key),
+                pkey=key,
                 look_for_keys=host.key is None,
                 timeout=CONNECT_BUDGET_S,
                 banner_timeout=CONNECT_BUDGET_S,
@@ -188,15 +189,15 @@ class Connection:
         except paramiko.BadHostKeyException as problem:
             raise keys.changed(host, problem) from problem
         except paramiko.AuthenticationException as problem:
-            raise PlaceError(self._refused(problem)) from problem
+            raise PlaceError(self._refused(problem, locked)) from problem
         except (paramiko.SSHException, EOFError) as problem:
             if "No authentication methods" in str(problem):
-                raise PlaceError(self._refused(problem)) from problem
+                raise PlaceError(self._refused(problem, locked)) from problem
             raise OSError(f"no SSH: {_words(problem)}") from problem
 
-    def _refused(self, problem: Exception) -> str:
+    def _refused(self, problem: Exception, locked: bool) -> str:
         host = self.host
-        if isinstance(problem, paramiko.PasswordRequiredException):
+        if locked or isinstance(problem, paramiko.PasswordRequiredException):
             return f"{host}: the key {host.key or 'in ~/.ssh'} has a passphrase; give it to an SSH agent (ssh-add)"
         tried = f"the key {host.key}" if host.key is not None else "the keys of an SSH agent and those in ~/.ssh"
         return (

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import paramiko
+from paramiko.pkey import UnknownKeyType
 
 from cluster.places.base import PlaceError
 from cluster.places.ssh.hosts import Host
@@ -41,6 +42,17 @@ def load(client: paramiko.SSHClient, host: Host) -> None:
                 client.load_system_host_keys(str(path))
             except (OSError, paramiko.SSHException) as problem:
                 raise PlaceError(f"{path}: known host keys can't be read: {problem}") from problem
+
+
+def private(path: Path) -> tuple[paramiko.PKey | None, bool]:
+    """A user's private key; and whether it can't be used without a passphrase, which an SSH agent may know. Raises
+    PlaceError."""
+    try:
+        return paramiko.PKey.from_path(path), False
+    except TypeError:
+        return None, True
+    except (OSError, ValueError, paramiko.SSHException, UnknownKeyType) as problem:
+        raise PlaceError(f"{path} can't be read as a private key: {problem}") from problem
 
 
 def add(path: Path, line: str) -> None:
