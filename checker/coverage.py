@@ -19,7 +19,7 @@ FAULT_KINDS: Mapping[str, tuple[str, ...]] = {
     "kills": ("kill",),
     "pauses": ("pause",),
     "stops": ("stop", "crash-loop"),
-    "links": ("delay", "throttle", "stall", "reset", "flapping", "large-packets", "duplicate", "reorder"),
+    "links": ("delay", "throttle", "stall", "reset", "flapping", "large-packets", "duplicate", "reorder", "corrupt"),
     "clocks": ("clock",),
     "starvations": ("starve",),
     "disks": ("disk-stall", "disk-slow", "disk-full", "disk-error", "disk-lose-unsynced"),

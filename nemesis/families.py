@@ -17,7 +17,7 @@ from nemesis.processes import CrashLoops, Holds, Kills, Pauses, Stops
 from nemesis.starvation import Starvations
 from nemesis.transfers import Transfers
 
-SHAPED = (kinds.DELAY, kinds.THROTTLE, kinds.STALL, kinds.LARGE_PACKETS, kinds.DUPLICATE, kinds.REORDER)
+SHAPED = (kinds.DELAY, kinds.THROTTLE, kinds.STALL, kinds.LARGE_PACKETS, kinds.DUPLICATE, kinds.REORDER, kinds.CORRUPT)
 
 
 def built_in(place: Place, clock_bound: ClockBound) -> list[Family]:

@@ -79,6 +79,7 @@ RESET = "reset"
 FLAPPING = "flapping"
 DUPLICATE = "duplicate"
 REORDER = "reorder"
+CORRUPT = "corrupt"
 LARGE_PACKETS = "large-packets"
 CLIENT_PARTITION = "client-partition"
 CLIENT_PAUSE = "client-pause"
@@ -124,6 +125,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         ),
         DUPLICATE: Kind(Capability.SHAPE_FRAMES, Aim.LINKS, {"share": Parameter(Form.SHARE, 0.2)}),
         REORDER: Kind(Capability.SHAPE_FRAMES, Aim.LINKS, {"share": Parameter(Form.SHARE, 0.2)}),
+        CORRUPT: Kind(Capability.CORRUPT_LINKS, Aim.LINKS, {"share": Parameter(Form.SHARE, 0.05)}),
         KILL: Kind(Capability.KILL, Aim.NODES, {"stagger": Parameter(Form.SPAN, limits=(0, 2_000))}),
         STOP: Kind(Capability.KILL, Aim.NODES),
         CRASH_LOOP: Kind(

@@ -6,7 +6,8 @@ its own part away. How each is shown to have taken effect:
 delay                   a probe takes at least so long
 throttle, stall,        traffic that was sent into a link waits there, and did not before; a link that nobody talks
 large-packets           over can't be shown to hold anything back, so such a fault is skipped
-duplicate, reorder      the link has done it to a frame
+duplicate, reorder,     the link has done it to a frame, or to some bytes
+corrupt
 reset                   there were connections, and they were reset
 """
 
@@ -79,6 +80,8 @@ def _shaping(spec: FaultSpec) -> Shaping:
             return Shaping(duplicate=spec.number("share"))
         case kinds.REORDER:
             return Shaping(reorder=spec.number("share"))
+        case kinds.CORRUPT:
+            return Shaping(corrupt=spec.number("share"))
     raise ValueError(f"{spec.fault} is no shaping of links")
 
 
@@ -88,6 +91,7 @@ _EFFECTS: dict[str, tuple[Callable[[LinkCounts], int], str]] = {
     kinds.STALL: (lambda counts: counts.held_bytes, "bytes wait in"),
     kinds.LARGE_PACKETS: (lambda counts: counts.held_bytes, "bytes are stuck in"),
     kinds.DUPLICATE: (lambda counts: counts.duplicated, "frames came twice through"),
+    kinds.CORRUPT: (lambda counts: counts.corrupted, "changed pieces went through"),
     kinds.REORDER: (lambda counts: counts.reordered, "frames were overtaken in"),
 }
 

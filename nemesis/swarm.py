@@ -171,6 +171,7 @@ _OPTIONS: Mapping[str, Callable[[random.Random, float], Options]] = MappingProxy
         kinds.LARGE_PACKETS: _largest,
         kinds.DUPLICATE: _share,
         kinds.REORDER: _share,
+        kinds.CORRUPT: _share,
         kinds.KILL: _stagger,
         kinds.CLOCK: _clock,
         kinds.STARVE: _starve,

@@ -5,9 +5,10 @@ Problem. Whoever can reach a node's port could release other people's locks, or 
 Protocol. Nodes and clients share a secret of at least 16 bytes. The side that opens a connection sends a random number;
 the other answers with one of its own and a proof that it knows the secret, an HMAC over both numbers; the first proves
 the same. Two keys, one for each direction, are derived from the secret and both numbers, and from then on each frame
-ends in a keyed hash of its position in the stream and its content. So a frame that was changed, repeated, left out,
-moved or made up by somebody else is noticed, and the connection is closed. The labels differ by role and direction, so
-that no proof or frame can be played back to its sender.
+begins with a keyed hash of its position in the stream and its length, and ends in one of its position and its content.
+So a frame that was changed, repeated, left out, moved or made up by somebody else is noticed, and the connection is
+closed; one whose length was changed at once, and not when as many bytes have come. The labels differ by role and
+direction, so that no proof or frame can be played back to its sender.
 
 What it does not do: hide. Keys and tokens travel in the clear; where that matters, put the connection into a tunnel.
 Only `Ping` is answered without the secret: it tells that somebody listens, which a connection tells already.
@@ -31,7 +32,9 @@ from cluster.node.wire import FrameError, FrameReader, framed
 SECRET_BYTES_MIN = 16
 NONCE_BYTES = 32
 SEAL_BYTES = 16
+HEAD_BYTES = 8
 
+NOT_SEALED = "a frame that was not sealed with this cluster's secret"
 WRONG_SECRET = "the other side does not know this cluster's secret"
 
 
@@ -60,6 +63,15 @@ class _Seal:
         self._key = key
         self._position = 0
 
+    def head(self, size: int) -> bytes:
+        """Of the next frame, which has `size` bytes behind its length."""
+        told = self._position.to_bytes(8, "big") + size.to_bytes(4, "big")
+        return hashlib.blake2b(told, key=self._key, digest_size=HEAD_BYTES, person=b"length").digest()
+
+    def check(self, size: int, head: bytes) -> None:
+        if not hmac.compare_digest(head, self.head(size)):
+            raise FrameError(NOT_SEALED)
+
     def next(self, body: bytes) -> bytes:
         position = self._position.to_bytes(8, "big")
         self._position += 1
@@ -76,7 +88,7 @@ class Channel:
 
     def __init__(self, secret: bytes | None, *, opens: bool, limit: int) -> None:
         self._secret, self._opens = secret, opens
-        self._frames = FrameReader(limit)
+        self._frames = FrameReader(limit, HEAD_BYTES)
         self._own_nonce = secrets.token_bytes(NONCE_BYTES) if secret is not None else b""
         self._nonces = b""
         self._out: _Seal | None = None
@@ -111,7 +123,7 @@ class Channel:
         """The bytes to send now for `message`; none while it has to wait."""
         body = encode(message)
         if self._out is not None:
-            return framed(body + self._out.next(body))
+            return self._sealed(self._out, body)
         if self._secret is None or not self._opens:
             return framed(body)
         self._waiting.append(body)
@@ -146,8 +158,9 @@ class Channel:
     def _begin(self, out: bytes, back: bytes) -> None:
         self._out, self._in = _Seal(out), _Seal(back)
         for body in self._waiting:
-            self._reply.append(framed(body + self._out.next(body)))
+            self._reply.append(self._sealed(self._out, body))
         self._waiting.clear()
+        self._frames.check = self._in.check
 
     def _derive(self, label: bytes) -> bytes:
         assert self._secret is not None
@@ -158,8 +171,12 @@ class Channel:
             raise FrameError(WRONG_SECRET)
 
     @staticmethod
+    def _sealed(seal: _Seal, body: bytes) -> bytes:
+        return framed(seal.head(HEAD_BYTES + len(body) + SEAL_BYTES) + body + seal.next(body))
+
+    @staticmethod
     def _unsealed(seal: _Seal, sealed: bytes) -> bytes:
-        body, given = sealed[:-SEAL_BYTES], sealed[-SEAL_BYTES:]
+        body, given = sealed[HEAD_BYTES:-SEAL_BYTES], sealed[-SEAL_BYTES:]
         if not hmac.compare_digest(given, seal.next(body)):
-            raise FrameError("a frame that was not sealed with this cluster's secret")
+            raise FrameError(NOT_SEALED)
         return body

@@ -25,6 +25,8 @@ UNSENT_BYTES_MAX = 4 << 20
 RECONNECT_S_MIN = 0.02
 RECONNECT_S_MAX = 0.5
 CONNECT_S_MAX = 2.0
+#: A handshake that takes longer waits for something that was lost or changed on its way; meanwhile messages pile up.
+HANDSHAKE_S_MAX = 5.0
 
 #: After so long without a TCP acknowledgement the kernel gives the connection up, in ms.
 UNACKNOWLEDGED_MS_MAX = 10_000
@@ -63,6 +65,11 @@ class Outbound(asyncio.Protocol):
 
     def keeps_up(self) -> bool:
         return self._transport.get_write_buffer_size() < UNSENT_BYTES_MAX
+
+    def expect_proof(self) -> None:
+        """Give the connection up if the other side has not proved by now that it knows the secret."""
+        if not self._channel.proved:
+            self._transport.abort()
 
     def abort(self) -> None:
         self._transport.abort()
@@ -109,6 +116,8 @@ class PeerLink:
             connection.send([self._hello])
             self._connection = connection
             connected_at = loop.time()
+            if self._secret is not None:
+                loop.call_later(HANDSHAKE_S_MAX, connection.expect_proof)
             await connection.lost
             self._connection = None
             self._log_loss(connection.refused)

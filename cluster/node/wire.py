@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cluster.node.protocol import ToClient, ToNode, encode
 
@@ -22,10 +22,18 @@ class FrameError(Exception):
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; holds one frame of at most `limit` bytes, and no more."""
+    """Cuts a stream of bytes into frames; holds one frame of at most `limit` bytes, and no more.
 
-    def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
+    `check`, which may be set at any time, is given the length of each frame and its first `head_bytes` bytes before the
+    rest is waited for, and raises FrameError if they don't belong together: who believes a length that was changed on
+    its way waits for bytes that never come.
+    """
+
+    def __init__(self, limit: int = FRAME_BYTES_MAX, head_bytes: int = 0) -> None:
         self.limit = limit
+        self.check: Callable[[int, bytes], None] | None = None
+        self._head_bytes = head_bytes
+        self._checked = False
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -39,10 +47,16 @@ class FrameReader:
             if size > self.limit:
                 raise FrameError(f"a frame of {size} bytes; the limit is {self.limit}")
             end = start + _LENGTH.size + size
+            if self.check is not None and not self._checked:
+                head = bytes(buffer[start + _LENGTH.size : start + _LENGTH.size + self._head_bytes])
+                if len(head) < self._head_bytes:
+                    break
+                self.check(size, head)
+                self._checked = True
             if len(buffer) < end:
                 break
             yield bytes(buffer[start + _LENGTH.size : end])
-            start = end
+            start, self._checked = end, False
         del buffer[:start]
 
 

@@ -42,6 +42,7 @@ class Capability(StrEnum):
     SHAPE_LINKS = "shape-links"  # ShapesLinks
     CUT_CLIENTS = "cut-clients"  # CutsClients
     SHAPE_FRAMES = "shape-frames"  # ShapesLinks
+    CORRUPT_LINKS = "corrupt-links"  # ShapesLinks
     TURN_LEASE_CLOCKS = "turn-lease-clocks"  # TurnsClocks
     TURN_WALL_CLOCKS = "turn-wall-clocks"  # TurnsClocks
     BREAK_DISKS = "break-disks"  # BreaksDisks
@@ -65,6 +66,7 @@ class Clock(StrEnum):
 NEEDED_FEATURES: Mapping[Capability, Feature] = MappingProxyType(
     {
         Capability.SHAPE_FRAMES: Feature.FRAMES,
+        Capability.CORRUPT_LINKS: Feature.SEALED,
         Capability.TURN_LEASE_CLOCKS: Feature.LEASE_CLOCK,
         Capability.BREAK_DISKS: Feature.DISK,
         Capability.MOUNT_DISKS: Feature.DATA,
@@ -139,7 +141,8 @@ class Shaping:
 
     `delay_ms`: each piece arrives so much later, between the two (pieces never overtake each other). `rate`: bytes a
     second, None: no limit. `stall`: connections that are open when this begins carry nothing more, new ones do.
-    `largest`: a piece that is larger, and all that follows it on its connection, does not get through.
+    `largest`: a piece that is larger, and all that follows it on its connection, does not get through. `corrupt`: the
+    share of the pieces in which a bit is changed.
     """
 
     delay_ms: tuple[int, int] = (0, 0)
@@ -148,6 +151,7 @@ class Shaping:
     largest: int | None = None
     duplicate: float = 0.0
     reorder: float = 0.0
+    corrupt: float = 0.0
 
     def __or__(self, other: Shaping) -> Shaping:
         """Both at once."""
@@ -158,6 +162,7 @@ class Shaping:
             _least(self.largest, other.largest),
             1 - (1 - self.duplicate) * (1 - other.duplicate),
             1 - (1 - self.reorder) * (1 - other.reorder),
+            1 - (1 - self.corrupt) * (1 - other.corrupt),
         )
 
 
@@ -173,6 +178,7 @@ class LinkCounts(NamedTuple):
     held_bytes: int
     duplicated: int
     reordered: int
+    corrupted: int
 
 
 @runtime_checkable

@@ -76,6 +76,7 @@ class DockerPlace:
             Capability.CUT_CLIENTS,
             Capability.SHAPE_LINKS,
             Capability.SHAPE_FRAMES,
+            Capability.CORRUPT_LINKS,
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
             Capability.CUT_PORTS,
@@ -146,6 +147,7 @@ class DockerPlace:
                 Path(HOME / "data"),
                 controls.clock,
                 controls.disk,
+                hostile=Capability.CORRUPT_LINKS in self._equipment,
                 advertise=network.inner,
                 python=Python(["python3", "-m"]),
                 ports={
@@ -157,7 +159,7 @@ class DockerPlace:
 
     async def _peers(self, node: str) -> dict[str, dict[str, Address]]:
         """Where a node reaches each port of the others: through its agent, if the run is going to shape links."""
-        if self._equipment & {Capability.SHAPE_LINKS, Capability.SHAPE_FRAMES}:
+        if self._equipment & {Capability.SHAPE_LINKS, Capability.SHAPE_FRAMES, Capability.CORRUPT_LINKS}:
             return await self._agents.proxy_links(node, framed=Capability.SHAPE_FRAMES in self._equipment)
         return self._agents.direct(node)
 

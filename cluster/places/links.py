@@ -416,7 +416,8 @@ class Links:
 
     def counts(self, link: Link) -> LinkCounts:
         gate = self._gates[link]
-        return LinkCounts(gate.tally.forwarded_bytes, gate.held_bytes(), gate.tally.duplicated, gate.tally.reordered)
+        tally = gate.tally
+        return LinkCounts(tally.forwarded_bytes, gate.held_bytes(), tally.duplicated, tally.reordered, tally.corrupted)
 
     def peers(self, node: str) -> dict[str, Address]:
         """Under which address `node` reaches each other node."""

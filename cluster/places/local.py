@@ -71,6 +71,7 @@ class LocalPlace:
             Capability.PAUSE,
             Capability.SHAPE_LINKS,
             Capability.SHAPE_FRAMES,
+            Capability.CORRUPT_LINKS,
             Capability.CUT_CLIENTS,
             Capability.TURN_LEASE_CLOCKS,
             Capability.BREAK_DISKS,
@@ -149,6 +150,7 @@ class LocalPlace:
                 data,
                 controls.clock,
                 None if mounts else controls.disk,
+                hostile=Capability.CORRUPT_LINKS in self._equipment,
                 ports={port: Port(listens[port][node], self._links.peers(node, port)) for port in ports[1:]},
             )
             held = [by_node[node] for by_node in reservations.values()]

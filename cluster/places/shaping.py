@@ -40,6 +40,7 @@ class Tally:
     forwarded_bytes: int = 0
     duplicated: int = 0
     reordered: int = 0
+    corrupted: int = 0
 
 
 class Frames:
@@ -157,6 +158,8 @@ class Flow:
             self._pass(now, overtaken, shaping)
 
     def _pass(self, now: float, piece: bytes, shaping: Shaping) -> None:
+        if shaping.corrupt and self._draws.random() < shaping.corrupt:
+            piece = self._corrupted(piece)
         self.stuck = self.stuck or (shaping.largest is not None and len(piece) > shaping.largest)
         low_ms, high_ms = shaping.delay_ms
         leaves = now
@@ -167,3 +170,11 @@ class Flow:
         self._last_due = max(self._last_due, leaves + self._draws.uniform(low_ms, high_ms) / 1000)
         self._queue.append((self._last_due, piece))
         self.waiting_bytes += len(piece)
+
+    def _corrupted(self, piece: bytes) -> bytes:
+        """One bit is another. What TCP carries seldom changes on its way, as its checksum finds most of that; programs
+        in between, and memory, do it unseen."""
+        self._tally.corrupted += 1
+        changed = bytearray(piece)
+        changed[self._draws.randrange(len(piece))] ^= 1 << self._draws.randrange(8)
+        return bytes(changed)

@@ -36,6 +36,8 @@ class Feature(StrEnum):
     TRANSFER = "transfer"
     #: Nodes are removed and added while it runs (`ChangesMembers`).
     MEMBERS = "members"
+    #: Nodes notice when what one sends to another was changed on its way, and refuse it.
+    SEALED = "sealed"
     #: All that a node must not lose is in the folder `NodeView.data`, which may be on a disk that fails.
     DATA = "data"
     #: A node listens at more than one port (`HasPorts`).
@@ -82,6 +84,7 @@ class NodeView:
     `advertise` is where others find this node, if not where it listens.
     `clock` and `disk` are control files, where the run is going to use them and the system has the feature.
     `ports` are those beside the one of `listen`, by the names that the system gives them (`HasPorts`).
+    `hostile`: what nodes send to each other is going to be changed on its way; only with Feature.SEALED.
     `join`: the node has lost its data, and waits to be added to the cluster of its peers; only with Feature.MEMBERS.
     """
 
@@ -95,6 +98,7 @@ class NodeView:
     python: Python = field(default_factory=python_here)
     join: bool = False
     ports: Mapping[str, Port] = field(default_factory=dict)
+    hostile: bool = False
 
     @property
     def applied(self) -> Path:

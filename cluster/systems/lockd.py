@@ -36,7 +36,7 @@ class Lockd:
 
     def __init__(self, mutant: str | None = None) -> None:
         self.mutant = mutant
-        #: Of nodes that others than this machine can reach; drawn for each run.
+        #: Of nodes that others than this machine can reach, or over links that change bytes; drawn for each run.
         self._secret: str | None = None
         #: What a simulation runs instead of a process.
         self.core_type: type[Core] = Core
@@ -66,7 +66,7 @@ class Lockd:
             arguments += ["--advertise", str(node.advertise)]
         if node.clock is not None:
             arguments += ["--clock-file", str(node.clock)]
-        if is_loopback(node.listen.host):
+        if is_loopback(node.listen.host) and not node.hostile:
             return Launch([*program, *arguments, "--insecure"], node.python.env)
         self._secret = self._secret or secrets.token_hex(16)
         return Launch([*program, *arguments], {**node.python.env, "LOCKD_SECRET": self._secret})

@@ -89,7 +89,7 @@ class SimLink:
         self._shaping = PLAIN
         self._stalled = self._stuck = False
         self._busy_until = 0
-        self._sent = self._duplicated = self._reordered = 0
+        self._sent = self._duplicated = self._reordered = self._corrupted = 0
 
     def send(self, message: Any) -> None:
         if self._cut or self._stalled or self._stuck:
@@ -135,7 +135,7 @@ class SimLink:
         """Bytes are not counted, messages are; of a link with a limited rate, the bytes that it has yet to carry."""
         waiting_ns = max(0, self._busy_until - self._loop.now) if self._shaping.rate is not None else 0
         waiting = len(self._held) + waiting_ns * (self._shaping.rate or 0) // (1_000 * MS)
-        return LinkCounts(self._sent, waiting, self._duplicated, self._reordered)
+        return LinkCounts(self._sent, waiting, self._duplicated, self._reordered, self._corrupted)
 
     def _let_go(self) -> None:
         held, self._held = self._held, deque()
@@ -170,6 +170,11 @@ class SimLink:
 
     def _shaped(self, message: Any, arrival: int) -> tuple[int, int]:
         shaping, draws = self._shaping, self._draws
+        if shaping.corrupt and draws.random() < shaping.corrupt:
+            # Whoever receives it finds the seal broken, and gives the connection up.
+            self._corrupted += 1
+            self.reset()
+            return arrival, 0
         arrival += self._delay()
         size = len(encode(message)) if shaping.rate is not None or shaping.largest is not None else 0
         if shaping.largest is not None and size > shaping.largest:

@@ -105,7 +105,7 @@ def test_a_stream_that_was_touched_is_refused_at_the_first_touched_frame(data: s
     at = data.draw(st.integers(0, 2))
     match how:
         case "flip":
-            position = data.draw(st.integers(4, len(frames[at]) - 1))
+            position = data.draw(st.integers(0, len(frames[at]) - 1))
             changed = bytearray(frames[at])
             changed[position] ^= data.draw(st.integers(1, 255))
             frames[at] = bytes(changed)
@@ -124,6 +124,16 @@ def test_a_stream_that_was_touched_is_refused_at_the_first_touched_frame(data: s
         for one in frames:
             received.extend(server.receive(one))
 
-    with pytest.raises(FrameError, match="not sealed"):
+    with pytest.raises(FrameError, match=r"not sealed|the limit is"):
         receive()
     assert received == list(map(encode, messages[:at]))
+
+
+def test_a_length_that_was_changed_is_noticed_before_the_rest_is_waited_for() -> None:
+    client, server = pair()
+    shake(client, server)
+    frame = bytearray(client.seal(Inspect(1, "a")))
+    frame[2] ^= 1  # 256 bytes more
+    assert list(server.receive(bytes(frame[:11]))) == []
+    with pytest.raises(FrameError, match="not sealed"):
+        list(server.receive(bytes(frame[11:12])))

@@ -153,3 +153,25 @@ def test_faults_of_a_link_add_up() -> None:
     both = Shaping(delay_ms=(1, 2), rate=100, duplicate=0.5) | Shaping(delay_ms=(10, 20), rate=50, duplicate=0.5)
     assert both == Shaping(delay_ms=(11, 22), rate=50, duplicate=0.75)
     assert Shaping(stall=True) | Shaping(largest=7) == Shaping(stall=True, largest=7)
+
+
+@given(chunks, st.integers(0, 2**32))
+def test_one_bit_is_changed_and_counted(pieces: list[bytes], seed: int) -> None:
+    shaped, tally = flow(seed=seed)
+    for piece in pieces:
+        shaped.push(0.0, piece, Shaping(corrupt=1.0))
+    came = shaped.pop(0.0)
+    changed = [
+        sum((a ^ b).bit_count() for a, b in zip(piece, got, strict=True))
+        for piece, got in zip(pieces, came, strict=True)
+    ]
+    assert changed == [1] * len(pieces)
+    assert tally.corrupted == len(pieces)
+
+
+def test_a_share_is_changed_and_the_rest_is_left_alone() -> None:
+    shaped, tally = flow()
+    for _ in range(1_000):
+        shaped.push(0.0, b"piece", Shaping(corrupt=0.1))
+    assert shaped.pop(0.0).count(b"piece") == 1_000 - tally.corrupted
+    assert 60 < tally.corrupted < 150
