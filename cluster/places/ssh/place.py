@@ -105,6 +105,7 @@ class SshPlace:
             Capability.CUT_CLIENTS,
             Capability.SHAPE_LINKS,
             Capability.SHAPE_FRAMES,
+            Capability.CORRUPT_LINKS,
             Capability.TURN_LEASE_CLOCKS,
             Capability.TURN_WALL_CLOCKS,
             Capability.BREAK_DISKS,
@@ -247,7 +248,7 @@ class SshPlace:
     async def _view(self, node: _Node) -> NodeView:
         host, home = self._hosts[node.name], Path(f"{node.folder}/{self.run}/node")
         everywhere = _any_address(host)
-        shapes = bool(self._equipment & {Capability.SHAPE_LINKS, Capability.SHAPE_FRAMES})
+        shapes = bool(self._equipment & {Capability.SHAPE_LINKS, Capability.SHAPE_FRAMES, Capability.CORRUPT_LINKS})
         framed = Capability.SHAPE_FRAMES in self._equipment
         peers = await self._agents.proxy_links(node.name, framed=framed) if shapes else self._agents.direct(node.name)
         clock, disk = controls.paths(controls.names(self._equipment), home)
@@ -258,6 +259,7 @@ class SshPlace:
             home / "data",
             clock,
             disk,
+            hostile=Capability.CORRUPT_LINKS in self._equipment,
             advertise=self._inner(node.name),
             python=Python([host.python, "-P", "-m"], {"PYTHONPATH": node.modules}),
             ports={
