@@ -25,12 +25,10 @@ _VARIANTS: Mapping[str, Mapping[str, Mapping[str, Value]]] = MappingProxyType(
 )
 
 
-def scenario_needs(scenario: Scenario) -> set[str]:
-    """The names of the checks that it can't do without."""
-    return {
-        *NEEDED_BY_PLACE.get(scenario.place, ()),
-        *(name for ability in chaos.needs(scenario) for name in _needed(scenario.place, ability)),
-    }
+def lacks(scenario: Scenario, failed: Collection[str]) -> set[str]:
+    """Those of the failed checks that the scenario can't do without."""
+    found = {name for name in NEEDED_BY_PLACE.get(scenario.place, ()) if name in failed}
+    return found.union(*(_lacks(scenario.place, ability, failed) for ability in chaos.needs(scenario)))
 
 
 def impossible(failed: Collection[str]) -> dict[str, dict[str, str]]:
@@ -42,17 +40,19 @@ def impossible(failed: Collection[str]) -> dict[str, dict[str, str]]:
         for kind in KINDS.keys() - {RANDOM}:
             for words, options in _VARIANTS.get(kind, {kind: {}}).items():
                 need = needs(kind, options)
-                lacks = [name for name in _needed(place, need) if name in failed]
+                lacking = _lacks(place, need, failed)
                 if need is not None and need not in able:
                     found[place][words] = "the place doesn't offer it"
-                elif lacks:
-                    found[place][words] = ", ".join(lacks)
+                elif lacking:
+                    found[place][words] = ", ".join(lacking)
         found[place] = dict(sorted(found[place].items()))
     return found
 
 
-def _needed(place: str, ability: Capability | None) -> Collection[str]:
+def _lacks(place: str, ability: Capability | None, failed: Collection[str]) -> list[str]:
     """What does something to real processes; a simulation needs nothing."""
     if ability is None or places.loop_factory(place) is not None:
-        return ()
-    return NEEDED_BY_CAPABILITY.get(ability, ())
+        return []
+    if ability is Capability.TURN_WALL_CLOCKS and place == "local" and "libfaketime" not in failed:
+        return []
+    return [name for name in NEEDED_BY_CAPABILITY.get(ability, ()) if name in failed]

@@ -26,7 +26,7 @@ from rich.text import Text
 import workloads
 from cluster.image import build
 from cluster.mounted import mount
-from cluster.places import docker_engine
+from cluster.places import docker_engine, faketime
 from cluster.places.base import PlaceError
 from cluster.places.packet_filter import Blocked, Iptables, Nft, Step
 from cluster.places.ssh import inspection
@@ -108,10 +108,10 @@ def examine(hosts: Sequence[Host] = (), *, accept_new_host_keys: bool = False) -
 
 def _unable(path: Path, checks: Sequence[Check]) -> str | None:
     try:
-        needed = abilities.scenario_needs(scenarios.load(path))
+        lacking = abilities.lacks(scenarios.load(path), [check.name for check in checks if not check.ok])
     except ScenarioError as problem:
         return str(problem)
-    missing = [check for check in checks if not check.ok and check.name in needed]
+    missing = [check for check in checks if check.name in lacking]
     return "; ".join(f"{check.name}: {check.says}" for check in missing) or None
 
 
@@ -213,11 +213,12 @@ def _memory() -> Check:
 
 
 def _faketime() -> Check:
-    use, remedy = "clocks, where memory can't be written", "pip install libfaketime"
-    try:
-        return Check("libfaketime", True, f"{metadata.version('libfaketime')} from PyPI", use)
-    except metadata.PackageNotFoundError:
-        pass
+    use, remedy = "wall clocks of local nodes where memory can't be written", "pip install 'fencepost[faketime]'"
+    if faketime.installed():
+        version = metadata.version("libfaketime")
+        if faketime.library() is None:
+            return Check("libfaketime", False, f"{version} from PyPI fools no Python here", use, "x86-64 and glibc")
+        return Check("libfaketime", True, f"{version} from PyPI: jumps, no rates", use)
     if any(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")) or ctypes.util.find_library("faketime"):
         return Check("libfaketime", False, "the system's, which breaks CPython's waits", use, remedy)
     return Check("libfaketime", False, "not installed", use, remedy)

@@ -9,7 +9,7 @@ import pytest
 from cluster import places
 from cluster.places import vdso
 from fencepost import abilities, doctor
-from fencepost.abilities import impossible, scenario_needs
+from fencepost.abilities import impossible, lacks
 from fencepost.doctor import Check
 from fencepost.scenario import load
 
@@ -25,9 +25,10 @@ def test_where_everything_is_there_local_nodes_and_containers_suffer_all_faults(
 
 
 def test_what_is_missing_takes_the_faults_that_need_it_and_no_others() -> None:
-    found = impossible(["proc mem"])
+    found = impossible(["proc mem", "libfaketime"])
     if vdso.supported():
         assert found["local"] == found["docker"] == {"clock: wall": "proc mem"}
+        assert impossible(["proc mem"])["local"] == {}, "libfaketime serves as well"
     assert found["sim"].get("clock: wall") != "proc mem", "virtual time needs no memory of anybody"
 
 
@@ -47,8 +48,7 @@ def test_a_scenario_cannot_run_where_a_fault_of_it_cannot(missing: str, can: boo
     path.write_text(text)
     if not vdso.supported():
         pytest.skip("clocks are turned on x86-64 only")
-    assert scenario_needs(load(path)) == {"proc mem"}
-    why = doctor._unable(path, [Check(missing, False, "it is away", "", "get it")])
+    why = doctor._unable(path, [Check(name, False, "it is away", "", "get it") for name in (missing, "libfaketime")])
     assert why == (None if can else f"{missing}: it is away")
 
 
@@ -56,4 +56,4 @@ def test_a_shipped_scenario_that_is_simulated_needs_nothing() -> None:
     for path in sorted(SCENARIOS.glob("*.yaml")):
         scenario = load(path)
         if scenario.place == "sim":
-            assert scenario_needs(scenario) == set()
+            assert lacks(scenario, ["docker", "fuse", "image", "libfaketime", "paramiko", "proc mem"]) == set()
