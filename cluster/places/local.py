@@ -22,7 +22,7 @@ import psutil
 from cluster.concurrency import all_of
 from cluster.mounted import mount
 from cluster.mounted.mount import Mount
-from cluster.places import data_folder, ownership, vdso
+from cluster.places import data_folder, faketime, ownership, vdso
 from cluster.places.base import (
     Capability,
     Clock,
@@ -81,7 +81,7 @@ class LocalPlace:
             Capability.CHANGE_FILES,
             Capability.MOVE_LEADERSHIP,
             Capability.CHANGE_MEMBERS,
-            *([Capability.TURN_WALL_CLOCKS] if vdso.supported() else []),
+            *([Capability.TURN_WALL_CLOCKS] if vdso.supported() or faketime.installed() else []),
             *([Capability.MOUNT_DISKS] if mount.unsupported() is None else []),
         }
     )
@@ -154,9 +154,18 @@ class LocalPlace:
                 ports={port: Port(listens[port][node], self._links.peers(node, port)) for port in ports[1:]},
             )
             held = [by_node[node] for by_node in reservations.values()]
-            self._nodes[node] = _Node(view, NodeProcess(node, NodeLog(home / "node.log")), held)
+            self._nodes[node] = _Node(
+                view, NodeProcess(node, NodeLog(home / "node.log"), wall=self._faketime(home / "wall")), held
+            )
         await all_of(mount.start(self._folder) for mount in self._mounts.values())
         await self._reaper.start()
+
+    def _faketime(self, file: Path) -> faketime.FaketimeClock | None:
+        """Where the vDSO can't be patched, what turns a wall clock has to be there before the node starts."""
+        if Capability.TURN_WALL_CLOCKS not in self._equipment or vdso.usable():
+            return None
+        library = faketime.library()
+        return None if library is None else faketime.FaketimeClock(library, file)
 
     def address(self, node: str) -> Address:
         return self._node(node).view.listen

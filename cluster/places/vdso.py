@@ -24,10 +24,13 @@ x86-64 only. What a process does without the vDSO (a system call made directly) 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import signal
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,6 +83,22 @@ class VdsoError(Exception):
 def supported() -> bool:
     """Whether processes of this machine can be treated so at all."""
     return platform.system() == "Linux" and platform.machine() in MACHINES
+
+
+@functools.cache
+def usable() -> bool:
+    """Whether the memory of a process that this one starts can be written as well."""
+    if not supported():
+        return False
+    child = subprocess.Popen([sys.executable, "-I", "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        with open(f"/proc/{child.pid}/mem", "r+b", buffering=0):
+            return True
+    except OSError:
+        return False
+    finally:
+        child.kill()
+        child.communicate()
 
 
 @dataclass(slots=True)
