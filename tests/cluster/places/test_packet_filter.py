@@ -63,6 +63,21 @@ def test_other_rules_stay_as_they_are(family: Filter) -> None:
     assert "-A INPUT -s 198.51.100.7/32 -j DROP" in rules
 
 
+@pytest.mark.parametrize("kind", [Nft, Iptables])
+def test_two_runs_on_one_machine_have_rules_of_their_own(kind: type[Nft | Iptables]) -> None:
+    mine, theirs = kind("f00d", 7500), kind("beef")
+    away = Blocked(away=frozenset({"192.0.2.7"}))
+    steps = [*mine.install(), *theirs.install(), *mine.replace(away, 60), *theirs.replace(BLOCKED, 60)]
+    question = "nft list ruleset; iptables-save"
+    (both,) = in_namespace(steps, question)
+    assert "192.0.2.7" in both
+    assert "7500" in both
+    (left,) = in_namespace([*steps, *theirs.remove()], question)
+    assert "192.0.2.7" in left
+    assert "192.0.2.1" not in left
+    assert "beef" not in left.lower()
+
+
 def test_nft_lets_go_by_itself() -> None:
     steps = [*Nft().install(), *Nft().replace(BLOCKED, 0.5)]
     before, after = in_namespace(steps, "nft list ruleset", "sleep 1; nft list ruleset")
