@@ -1,9 +1,11 @@
 """Variants of a scenario: the same idea with sizes and faults drawn from a seed.
 
-Swarm testing (Groce, Zhang, Eide, Chen, Regehr, ISSTA 2012): runs that differ in what they can do at all find more than
-runs that can all do everything. So a variant draws, once, how many nodes, clients and keys there are, how long leases
-last and how often clients overrun them, and which of the scenario's faults are on; some get the nemesis' own `random`
-faults on top. A quarter of the seeds, and seed 0, run the scenario as it is written.
+Swarm testing (Groce, Zhang, Eide, Chen, Regehr, ISSTA 2012): runs that differ in what they can do at all find more
+than runs that can all do everything. So a variant draws, once, how many nodes, clients and keys there are, how long
+leases last and how often clients overrun them, and which of the scenario's faults are on; some get the nemesis' own
+`random` faults on top, and some a fault that strikes at a node's transitions: when it begins an election, votes, or
+leads, which lasts for milliseconds and is hardly ever met by a fault at a time. A quarter of the seeds, and seed 0,
+run the scenario as it is written.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from dataclasses import replace
 from cluster.registry import UnknownName
 from fencepost.scenario import Scenario
 from fencepost.scenario.rules import complaints
-from nemesis.kinds import KILL, MEMBERSHIP, PARTITION, PAUSE, RANDOM, TRANSFER
-from nemesis.spec import FaultSpec
+from nemesis.kinds import CRASH_LOOP, KILL, MEMBERSHIP, PARTITION, PAUSE, RANDOM, TRANSFER
+from nemesis.spec import FaultSpec, Moment
 from workloads.spec import WorkloadSpec
 
 MS = 1_000_000
@@ -24,8 +26,12 @@ MS = 1_000_000
 #: Faults of these kinds are added; each leaves the promises of a lock service as they are.
 ADDED_KINDS = (PARTITION, KILL, PAUSE, TRANSFER, MEMBERSHIP)
 
+#: What a node logs when it begins an election, when it takes on a later term to vote in it, and when it leads.
+TRANSITIONS = (r"role=candidate", r"role=follower term=\d+ leader=None", r"role=leader")
+
 PLAIN_SHARE = 0.25
 ADDED_SHARE = 0.5
+TRANSITION_SHARE = 0.15
 
 
 def variant(scenario: Scenario, seed: int) -> Scenario:
@@ -67,7 +73,21 @@ def _faults(scenario: Scenario, draws: random.Random) -> tuple[FaultSpec, ...]:
         every_ms = draws.choice((1_500, 3_000, 6_000))
         lasts_ms = draws.choice((600, 1_000, every_ms // 2, every_ms * 3 // 4))
         kept.append(FaultSpec(RANDOM, every_ns=every_ms * MS, for_ns=lasts_ms * MS, options=(("kinds", ADDED_KINDS),)))
+    if draws.random() < TRANSITION_SHARE:
+        kept.append(_at_a_transition(draws))
     return tuple(kept)
+
+
+def _at_a_transition(draws: random.Random) -> FaultSpec:
+    kind = draws.choice((KILL, PAUSE, CRASH_LOOP, PARTITION))
+    return FaultSpec(
+        kind,
+        target=None if kind == PARTITION else draws.choice(("leader", "follower", "one")),
+        shape="isolated-leader" if kind == PARTITION else None,
+        every_ns=draws.choice((2_000, 4_000)) * MS,
+        for_ns=800 * MS,
+        when=Moment(log=draws.choice(TRANSITIONS), after_ns=draws.choice((0, 20, 150)) * MS),
+    )
 
 
 def _sound(scenario: Scenario) -> bool:
