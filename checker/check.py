@@ -41,7 +41,9 @@ class _Case:
 
 
 _CLAIMS: dict[str, Callable[[_Case], ClaimResult]] = {
-    linearizable.CLAIM: lambda case: linearizable.check(case.settled.history, case.narrator),
+    linearizable.CLAIM: lambda case: linearizable.check(
+        case.settled.history, case.narrator, tokens_span_keys=case.options.tokens_span_keys
+    ),
     mutual_exclusion.CLAIM: lambda case: mutual_exclusion.check(
         case.settled.history, case.narrator, case.timeline, clock_error=case.options.clock_error
     ),

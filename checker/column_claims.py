@@ -12,7 +12,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from checker import column_sweep, coverage, fencing, linearizable, mutual_exclusion, recovery, resource
+from checker import column_sweep, coverage, fencing, linearizable, mutual_exclusion, recovery, resource, together
+from checker.column_together import Locks
 from checker.columns import ACQUIRE, FAIL, INFO, NO_LEASE, NUMBER, OK, READ, RELEASE, RENEW, STALE, WRITE, Columns, Ints
 from checker.mutual_exclusion import Move, Overlap
 from checker.narrator import FINDINGS_MAX, Narrator
@@ -35,7 +36,9 @@ def check(columns: Columns, wanted: Sequence[str], options: Options) -> Results:
         timeline=timeline,
     )
     deciders: dict[str, Callable[[], ClaimResult]] = {
-        linearizable.CLAIM: lambda: check_linearizable(columns, narrator),
+        linearizable.CLAIM: lambda: check_linearizable(
+            columns, narrator, tokens_span_keys=options.tokens_span_keys
+        ),
         mutual_exclusion.CLAIM: lambda: check_mutual_exclusion(
             columns, narrator, timeline, clock_error=options.clock_error
         ),
@@ -53,18 +56,35 @@ def check(columns: Columns, wanted: Sequence[str], options: Options) -> Results:
     return Results(claims, outcomes, found, 0.0, columns.warnings)
 
 
-def check_linearizable(columns: Columns, narrator: Narrator) -> ClaimResult:
+def check_linearizable(columns: Columns, narrator: Narrator, *, tokens_span_keys: bool = False) -> ClaimResult:
     findings: list[Finding] = []
     refused = 0
-    for key, rows in columns.by_key.items():
-        verdict = column_sweep.decide(column_sweep.Lock(columns, rows))
+    locks = {key: column_sweep.Lock(columns, rows) for key, rows in columns.by_key.items()}
+    spans = tokens_span_keys and len(locks) > 1
+    if spans and Locks(list(locks.values())).fit():
+        return ClaimResult(Verdict.VALID, (), {"keys": len(locks), "violations": 0})
+    for key, lock in locks.items():
+        verdict = column_sweep.decide(lock)
         if isinstance(verdict, column_sweep.Fits):
             continue
         refused += 1
         if len(findings) < FINDINGS_MAX:
             findings.append(linearizable.finding(key, column_sweep.explained(verdict), narrator))
+    if spans and not refused:
+        joint = together.decide(_of_keys(Locks(list(locks.values())).impossible()))
+        if isinstance(joint, together.Fits):
+            joint = together.decide(_of_keys(columns.operations(np.arange(len(columns.f)))))
+        if not isinstance(joint, together.Fits):
+            return linearizable.together_result(joint, len(locks), narrator)
     result = Verdict.INVALID if refused else Verdict.VALID
     return ClaimResult(result, tuple(findings), {"keys": len(columns.by_key), "violations": refused})
+
+
+def _of_keys(operations: Sequence[Operation]) -> dict[str, list[Operation]]:
+    by_key: dict[str, list[Operation]] = {}
+    for operation in sorted(operations, key=lambda operation: operation.index):
+        by_key.setdefault(operation.key, []).append(operation)
+    return dict(sorted(by_key.items()))
 
 
 def check_fencing(columns: Columns, narrator: Narrator, *, tokens_span_keys: bool) -> ClaimResult:

@@ -360,6 +360,18 @@ def _keep(candidates: list[Step], reach: Step) -> bool:
     return True
 
 
+def moments(fits: Fits) -> Ints:
+    """When each token was granted and ended, by turns: the latest gaps on the way that was found."""
+    lock, final = fits.lock, 2 * fits.lock.count
+    latest: Ints = lock.limits[:-1].copy()
+    step: Step | None = fits.last
+    while step is not None:
+        if 0 <= step.moment < final and not step.ghost:
+            latest[step.moment] = step.latest
+        step = step.before
+    return latest
+
+
 def intervals(fits: Fits) -> list[Interval]:
     """A way in which the key can have been held: of each moment, given the next one, the latest that is possible."""
     lock, final = fits.lock, 2 * fits.lock.count

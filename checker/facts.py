@@ -90,6 +90,7 @@ class Facts:
 
     `tenures` are those of the shown tokens, in their order. `saw_held` were refused since somebody held the lock,
     `saw_free` found it free, `unknown` are the acquires of unknown outcome: each in the order of their invokes.
+    `refused` are those that found a token not holding the key which nothing shows to have held it ever.
     """
 
     tenures: list[Tenure]
@@ -97,6 +98,7 @@ class Facts:
     saw_free: list[Operation]
     unknown: list[Operation]
     duplicate: Duplicate | None
+    refused: dict[int, list[Operation]]
 
     @classmethod
     def of(cls, operations: Sequence[Operation]) -> Facts:
@@ -132,7 +134,12 @@ class Facts:
                     tenure.refusals = []
                 tenure.refusals.append(operation)
         shown = [tenures[token] for token in sorted(tenures) if tenures[token].first_shown is not None]
-        return cls(shown, saw_held, saw_free, unknown, duplicate)
+        refused = {
+            token: tenure.refusals
+            for token, tenure in tenures.items()
+            if tenure.first_shown is None and tenure.refusals is not None
+        }
+        return cls(shown, saw_held, saw_free, unknown, duplicate, refused)
 
 
 _LOCK_OPERATIONS = frozenset(("acquire", "release", "renew", "inspect"))

@@ -13,19 +13,23 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
+from checker import together
 from checker.facts import Duplicate
 from checker.history import OPEN, History, Operation
 from checker.narrator import FINDINGS_MAX, Narrator, completed_s, invoked_s
-from checker.sweep import Reach, Refusal, decide
+from checker.sweep import Later, Reach, Refusal, decide
 from checker.verdict import ClaimResult, Finding, Verdict
 
 CLAIM = "linearizable"
 
 
-def check(history: History, narrator: Narrator) -> ClaimResult:
-    """Decide every key by itself."""
-    findings: list[Finding] = []
+def check(history: History, narrator: Narrator, *, tokens_span_keys: bool = False) -> ClaimResult:
+    """Decide every key by itself; and all together, where tokens grow over all of them."""
     keys = history.by_key
+    joint = together.decide(keys) if tokens_span_keys and len(keys) > 1 else None
+    if isinstance(joint, together.Fits):
+        return ClaimResult(Verdict.VALID, (), {"keys": len(keys), "violations": 0})
+    findings: list[Finding] = []
     refused = 0
     for key, operations in keys.items():
         reason = decide(operations)
@@ -35,12 +39,44 @@ def check(history: History, narrator: Narrator) -> ClaimResult:
         if len(findings) < FINDINGS_MAX:
             findings.append(finding(key, reason, narrator))
     verdict = Verdict.INVALID if refused else Verdict.VALID
+    if not refused and joint is not None:
+        return together_result(joint, len(keys), narrator)
     return ClaimResult(verdict, tuple(findings), {"keys": len(keys), "violations": refused})
+
+
+def together_result(joint: together.Refused | together.Undecided, keys: int, narrator: Narrator) -> ClaimResult:
+    """What is found where each key fits by itself."""
+    if isinstance(joint, together.Undecided):
+        headline = (
+            "all keys together: whether one order of tokens fits them is not known; so far"
+            f" {joint.cases} ways to use the acquires of unknown outcome were tried"
+        )
+        unknown = Finding(CLAIM, Verdict.UNKNOWN, headline, data={"kind": "undecided", "cases": joint.cases})
+        return ClaimResult(Verdict.UNKNOWN, (unknown,), {"keys": keys, "violations": 0})
+    return ClaimResult(Verdict.INVALID, (_together(joint, narrator),), {"keys": keys, "violations": 1})
+
+
+def _together(joint: together.Refused, narrator: Narrator) -> Finding:
+    reason = joint.reason
+    data: dict[str, Any]
+    if isinstance(reason, Duplicate):
+        headline = f"token {reason.token} was granted under two keys, {reason.first.key!r} and {reason.second.key!r}"
+        data = {"kind": "duplicate", "token": reason.token, "cycle": []}
+        told = [(operation, f"shows token {reason.token}") for operation in (reason.first, reason.second)]
+    else:
+        told = cited(reason)
+        headline = f"all keys together: {_headline(reason)} (key {joint.key!r})"
+        if joint.cases > 1:
+            headline += f", in whichever of {joint.cases} ways the acquires of unknown outcome are used; in the first"
+        data = {"kind": "no-moment-left", **_moment(reason), "cases": joint.cases, "cycle": []}
+    roles = [(operation, f"key {operation.key!r}: {words}") for operation, words in told]
+    return narrator.finding(CLAIM, Verdict.INVALID, headline, roles, data=data)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One operation of an explanation. `says` is "not-after", "must-leave" or "not-before"; `gap` is what it says."""
+    """One operation of an explanation. `says` is "not-after", "must-leave", "lasts" or "not-before"; `gap` is what it
+    says."""
 
     operation: Operation
     says: str
@@ -135,7 +171,7 @@ def _steps(refusal: Refusal) -> list[_Step]:
         before = OPEN
     elif lower.gap > candidate.latest:
         before = lower.gap
-        if lower.by is not None:
+        if isinstance(lower.by, Operation):
             steps.append(_Step(lower.by, "not-before", lower.gap, _not_before_words(lower.by)))
     else:
         unknown = refusal.unknown.operation(candidate.used - 1)
@@ -150,16 +186,32 @@ def _steps(refusal: Refusal) -> list[_Step]:
 def _upper(refusal: Refusal, reach: Reach, before: int) -> list[_Step]:
     """Why the moment lies before gap `before`, from it backwards."""
     steps: list[_Step] = []
+    tenures, limits = refusal.tenures, refusal.limits
+    then = ""
     while True:
-        limit = refusal.limits[reach.moment]
-        if limit.by is not None and limit.gap < before:
-            words = _not_after_words(limit.by, refusal.tenures[reach.moment // 2].token)
+        limit = limits[reach.moment]
+        if limit.gap < before:
+            if limit.by is None:
+                return steps
+            if isinstance(limit.by, Later):
+                # Another moment that this one is not after, nor so near to as a lease allows, comes too early.
+                sweep, reach, lease = limit.by
+                tenures, limits = sweep.tenures, sweep.limits
+                if lease is not None:
+                    words = f"token {lease.token} was granted for a lease that can't have been over sooner"
+                    steps.append(_Step(lease, "lasts", limit.gap, words))
+                    before = reach.latest + 1
+                else:
+                    then = f", so token {tenures[reach.moment // 2].token} was granted by then, after all smaller ones"
+                continue
+            words = _not_after_words(limit.by, tenures[reach.moment // 2].token)
             return [*steps, _Step(limit.by, "not-after", limit.gap, words)]
         forced_by, entered = reach.forced_by, reach.before
         assert forced_by is not None
         assert entered is not None
         at_start = entered.before is None
-        words = _must_leave_words(forced_by) + (", though nobody had been granted it before" if at_start else "")
+        words = _must_leave_words(forced_by) + (", though nobody had been granted it before" if at_start else "") + then
+        then = ""
         steps.append(_Step(forced_by, "must-leave", forced_by.end - 1, words))
         if at_start:
             return steps

@@ -8,11 +8,12 @@ An alarm is never false: what is known so far contradicts itself, whatever comes
 late, and it may not come: the check of the whole history, afterwards, has the last word and gives the explanation.
 
 `fencing`, `resource` and `mutual-exclusion` look at each completion as it comes. `linearizable` sweeps each key now and
-then, from where it is settled. A moment is settled once it surely lies before the invoke of every operation that is
-still open: no completion to come can bound it (its window would begin later), force it (it would end later) or put
-another token before it. So the sweep can go on from there, and what only concerns settled moments can be forgotten:
-memory and time depend on how much is open at a time, not on how long the run has been. Until they complete, open
-operations count as ones of unknown outcome, since whoever knows less refuses less.
+then, from where it is settled. (Of keys that share one order of tokens, it notices alone that two show one token, or
+that one is granted after a larger one was shown.) A moment is settled once it surely lies before the invoke of every
+operation that is still open: no completion to come can bound it (its window would begin later), force it (it would end
+later) or put another token before it. So the sweep can go on from there, and what only concerns settled moments can be
+forgotten: memory and time depend on how much is open at a time, not on how long the run has been. Until they complete,
+open operations count as ones of unknown outcome, since whoever knows less refuses less.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class Monitor:
         self._open: dict[int, Event] = {}
         self._locks: dict[str, Lock] = {}
         self._fencing: dict[str, _Growing] = {}
+        # Of all keys: what showed a token, and the key of each.
+        self._shown = _Growing()
+        self._key_of: dict[int, str] = {}
         self._resources: dict[str, _Growing] = {}
         self._leases: dict[str, _Leases] = {}
         # From the first fault on that breaks it, nothing can be said that rests on the clocks.
@@ -100,6 +104,8 @@ class Monitor:
             if operation.token in grants.seen or grants.behind(operation):
                 return "fencing"
             grants.add(operation)
+        if self._spans and ok and f in _PROOFS and operation.token is not None and self._out_of_order(operation):
+            return "linearizable"
         if f in _PROOFS:
             leases = self._leases_of(operation.key)
             if f in ("release", "renew"):
@@ -108,6 +114,15 @@ class Monitor:
             if shows and leases.violated(operation, event.time, self._clock_error) and self._clocks_hold:
                 return "mutual-exclusion"
         return None if self._locks[operation.key].completed(operation) else "linearizable"
+
+    def _out_of_order(self, proof: Operation) -> bool:
+        """Whether a token is another key's as well, or was granted after a larger one was shown."""
+        assert proof.token is not None
+        if self._key_of.setdefault(proof.token, proof.key) != proof.key:
+            return True
+        behind = proof.f == "acquire" and self._shown.behind(proof)
+        self._shown.add(proof)
+        return behind
 
     def _lock(self, key: str | None) -> Lock:
         assert key is not None

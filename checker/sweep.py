@@ -82,6 +82,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,14 +94,23 @@ START = -1
 
 
 class Bound(NamedTuple):
-    """A limit for a moment, and the operation that sets it."""
+    """A limit for a moment, and the operation that sets it, or the moment that it must not be after (see `Later`)."""
 
     gap: int
-    by: Operation | None
+    by: Operation | Later | None
 
 
 NOT_BEFORE_START = Bound(START, None)
 NO_LIMIT = Bound(OPEN, None)
+
+
+class Later(NamedTuple):
+    """Another moment that sets a limit: `reach` is how late it can be at the most, found by `sweep`. `lease` is the
+    grant whose lease lies between the two, None where they are grants of different keys."""
+
+    sweep: Sweep
+    reach: Reach
+    lease: Operation | None
 
 
 class Reach(NamedTuple):
@@ -162,10 +172,22 @@ def decide(operations: Sequence[Operation]) -> Duplicate | Refusal | None:
 
 
 class Sweep:
-    """One pass. `fronts` are the possible ends of each token's interval, with the lower bound there, in their order."""
+    """One pass. `fronts` are the possible ends of each token's interval, with the lower bound there, in their order;
+    `tops` the latest that each moment can be; `ended` is the way to the end of the history, if there is one."""
 
-    def __init__(self, facts: Facts, start: Front | None = None, unknown: Sequence[int] | None = None) -> None:
-        """From the start of the history, or from `start` on; then `unknown` are the invokes of all unknown acquires."""
+    def __init__(
+        self,
+        facts: Facts,
+        start: Front | None = None,
+        unknown: Sequence[int] | None = None,
+        *,
+        limits: Sequence[Bound] | None = None,
+        floors: Sequence[Bound] | None = None,
+    ) -> None:
+        """From the start of the history, or from `start` on; then `unknown` are the invokes of all unknown acquires.
+
+        `limits` and `floors` are bounds for each moment (those of later and earlier ones included), if there are more
+        than the operations of the key give."""
         self._facts = facts
         self._start = start or Front((Reach(0, START, -1, False, None, None),), NOT_BEFORE_START)
         self.fronts: list[Front] = []
@@ -173,23 +195,41 @@ class Sweep:
         self._saw_free = Observations(facts.saw_free)
         # The g-th used comes not before the g-th invoke; none used: no limit.
         self._unknown = [START, *(unknown or (operation.index for operation in facts.unknown))]
-        self._limits = _limits(facts.tenures)
+        self.limits: Sequence[Bound] = _limits(facts.tenures) if limits is None else limits
+        self._floors = floors
         self._not_before = self._start.not_before
+        self.tenures = facts.tenures
+        self.tops: list[Reach] = []
+        self.ended: Reach | None = None
+
+    def again(self, limits: Sequence[Bound], first: int) -> Sweep:
+        """One like this under smaller limits, which make no difference before the token of that number."""
+        other = copy(self)
+        other.limits = limits
+        other.fronts, other.tops, other.ended = self.fronts[:first], self.tops[: 2 * first], None
+        return other
 
     def run(self) -> Refusal | None:
-        reaches = list(self._start.reaches)
-        for number, tenure in enumerate(self._facts.tenures):
+        """Sweep from where `fronts` end."""
+        first = len(self.fronts)
+        front = self.fronts[-1] if self.fronts else self._start
+        reaches, self._not_before = list(front.reaches), front.not_before
+        for number, tenure in enumerate(self._facts.tenures[first:], first):
             for moment, advance in ((2 * number, self._enter), (2 * number + 1, self._exit)):
                 candidates = advance(reaches, tenure, moment)
+                if self._floors is not None and self._floors[moment].gap > self._not_before.gap:
+                    self._not_before = self._floors[moment]
                 reaches = self._possible(candidates)
                 if not reaches:
-                    return self._refusal(moment, candidates)
+                    return self.refusal(moment, candidates, self._not_before)
+                self.tops.append(reaches[-1])
             self.fronts.append(Front(tuple(reaches), self._not_before))
         moment = 2 * len(self._facts.tenures)
         candidates = self._stay_free(reaches, moment)
         if candidates[-1].latest == OPEN:
+            self.ended = candidates[-1]
             return None
-        return self._refusal(moment, candidates)
+        return self.refusal(moment, candidates, self._not_before)
 
     def _possible(self, candidates: list[Reach]) -> list[Reach]:
         """Those whose range is not empty."""
@@ -210,19 +250,19 @@ class Sweep:
     def _exit(self, reaches: list[Reach], tenure: Tenure, moment: int) -> list[Reach]:
         if tenure.last_held is not None:
             self._raise(tenure.last_held)
-        limit = self._limits[moment].gap
+        limit = self.limits[moment].gap
         refusals = Observations(tenure.refusals) if tenure.refusals else None
         candidates: list[Reach] = []
         for reach in reaches:
             leave = self._saw_free.leave(reach.latest)
             if refusals is not None:
                 leave = min(leave, refusals.leave(reach.latest), key=_gap)
-            _keep(candidates, _advance(reach, moment, leave, limit))
+            keep(candidates, advance(reach, moment, leave, limit))
         return candidates
 
     def _stay_free(self, reaches: list[Reach], moment: int) -> list[Reach]:
         """From the entries into a free interval to its end at `moment`, with as many ghosts between as can help."""
-        limit = self._limits[moment].gap
+        limit = self.limits[moment].gap
         candidates: list[Reach] = []
         haunted: Reach | None = None
         queue = deque(reaches)
@@ -234,8 +274,8 @@ class Sweep:
                 if queue and queue[0].used == haunted.used:
                     queue.popleft()
             haunted = None
-            end = _advance(entry, moment, self._saw_held.leave(entry.latest), limit)
-            if _keep(candidates, end) and end.latest < limit and entry.used + 1 < len(self._unknown):
+            end = advance(entry, moment, self._saw_held.leave(entry.latest), limit)
+            if keep(candidates, end) and end.latest < limit and entry.used + 1 < len(self._unknown):
                 haunted = self._ghost(entry, end, moment, limit)
         return candidates
 
@@ -244,18 +284,18 @@ class Sweep:
         if self._unknown[entry.used + 1] > end.latest:
             return None
         taken = Reach(entry.used + 1, end.latest, moment, True, end.forced_by, entry)
-        return _advance(taken, moment, self._saw_free.leave(taken.latest), limit, ghost=True)
+        return advance(taken, moment, self._saw_free.leave(taken.latest), limit, ghost=True)
 
     def _raise(self, operation: Operation) -> None:
         """No moment from here on is before the invoke of `operation`."""
         if operation.index > self._not_before.gap:
             self._not_before = Bound(operation.index, operation)
 
-    def _refusal(self, moment: int, candidates: list[Reach]) -> Refusal:
+    def refusal(self, moment: int, candidates: Sequence[Reach], not_before: Bound) -> Refusal:
         unknown = UnknownAcquires(self._unknown[1:], self._facts.unknown.__getitem__)
         tenures = self._facts.tenures
         owned = frozenset(tenure.token for tenure in tenures if tenure.grant is not None)
-        return Refusal(tenures, moment, self._not_before, tuple(candidates), tuple(self._limits), unknown, owned)
+        return Refusal(tenures, moment, not_before, tuple(candidates), self.limits, unknown, owned)
 
 
 def _limits(tenures: Sequence[Tenure]) -> list[Bound]:
@@ -271,13 +311,13 @@ def _limits(tenures: Sequence[Tenure]) -> list[Bound]:
     return limits
 
 
-def _advance(reach: Reach, moment: int, leave: Exit, limit: int, *, ghost: bool = False) -> Reach:
+def advance(reach: Reach, moment: int, leave: Exit, limit: int, *, ghost: bool = False) -> Reach:
     if leave.gap < limit:
         return Reach(reach.used, leave.gap, moment, ghost, leave.by, reach)
     return Reach(reach.used, limit, moment, ghost, None, reach)
 
 
-def _keep(candidates: list[Reach], reach: Reach) -> bool:
+def keep(candidates: list[Reach], reach: Reach) -> bool:
     """Append `reach` unless one that used fewer unknown acquires comes as far."""
     if candidates and candidates[-1].latest >= reach.latest:
         return False

@@ -28,6 +28,7 @@ class _Call:
     done: bool = False
     observed: bool = True
     result: int | None = None
+    lease_ns: int = 0
 
 
 class _Service:
@@ -61,23 +62,26 @@ class _Service:
 
 
 class _Recorder:
-    def __init__(self, random: random.Random) -> None:
+    """`brief` histories last a few nanoseconds, with several events at one time."""
+
+    def __init__(self, random: random.Random, *, brief: bool = False) -> None:
         self.random = random
+        self.brief = brief
         self.events: list[Event] = []
         self.time = 0
 
     def add(self, call: _Call, type: Any, value: dict[str, Any] | None = None, error: str | None = None) -> None:
-        self.time += self.random.randint(1_000, 2_000_000)
+        self.time += self.random.choice([0, 0, 1, 2]) if self.brief else self.random.randint(1_000, 2_000_000)
         node = f"n{call.process % 3 + 1}"
         self.events.append(Event(len(self.events), self.time, call.process, type, call.f, call.key, value, error, node))
 
 
-def valid(random: random.Random, operations: int = 12) -> list[Event]:
-    """A history that fits the model, of at most so many operations."""
+def valid(random: random.Random, operations: int = 12, keys: str | None = None) -> list[Event]:
+    """A history that fits the model, of at most so many operations, on one key or two, or on `keys`."""
     concurrency = random.randint(1, 5)
     unknown_share = random.choice([0, 0.1, 0.25, 0.5])
     expiry_share = random.choice([0.02, 0.1])
-    service = _Service(random, random.choice(["a", "a", "ab"]))
+    service = _Service(random, random.choice(["a", "a", "ab"]) if keys is None else keys)
     recorder = _Recorder(random)
     calls: list[_Call | None] = [None] * concurrency
     numbers = list(range(concurrency))
@@ -116,16 +120,16 @@ def valid(random: random.Random, operations: int = 12) -> list[Event]:
     return recorder.events
 
 
-def damaged(random: random.Random, operations: int = 12) -> list[Event]:
+def damaged(random: random.Random, operations: int = 12, keys: str | None = None) -> list[Event]:
     """A well-formed history that may or may not fit: `valid` after no, one or a few changes."""
-    events = valid(random, operations)
+    events = valid(random, operations, keys)
     for _ in range(random.choice([0, 1, 2, 3, 4])):
         if events:
             events = _renumbered(random.choice(_DAMAGES)(random, events))
     return events
 
 
-def arbitrary(random: random.Random, operations: int = 10) -> list[Event]:
+def arbitrary(random: random.Random, operations: int = 10, keys: str = "a") -> list[Event]:
     """Operations that overlap at random, with outcomes at random."""
     recorder = _Recorder(random)
     open_calls: list[_Call] = []
@@ -136,7 +140,7 @@ def arbitrary(random: random.Random, operations: int = 10) -> list[Event]:
         if process < operations and (len(open_calls) < overlap or random.random() < 0.2):
             f = random.choices(["acquire", "release", "inspect", "renew"], [10, 3, 6, 1])[0]
             token = random.randint(1, tokens) if f in ("release", "renew") else None
-            call = _Call(process, f, "a", token)
+            call = _Call(process, f, random.choice(keys), token)
             recorder.add(call, "invoke", None if token is None else {"token": token})
             open_calls.append(call)
             process += 1
@@ -175,6 +179,90 @@ def _complete(recorder: _Recorder, call: _Call) -> None:
         recorder.add(call, "ok", {"token": call.result})
     else:
         recorder.add(call, "ok")
+
+
+def crowded(random: random.Random, keys: str) -> list[Event]:
+    """Keys with one counter of tokens, each with acquires of unknown outcome from the start, and much that is seen."""
+    recorder = _Recorder(random)
+    calls = [_Call(number, "acquire", key, None) for number, key in enumerate(keys * 2) if random.random() < 0.5]
+    for call in calls:
+        recorder.add(call, "invoke")
+    open_calls: list[_Call] = []
+    process, token, left = 2 * len(keys), 0, random.randint(5, 11)
+    while left or open_calls:
+        if left and len(open_calls) < random.choice([1, 2, 3]):
+            left -= 1
+            key = random.choice(keys)
+            f, observed = random.choices([("acquire", False), ("inspect", True), ("acquire", True)], [5, 4, 5])[0]
+            call = _Call(process, f, key, None, observed=observed)
+            if f == "inspect" and random.random() < 0.4:
+                call.result = random.randint(1, token + 2)
+            recorder.add(call, "invoke")
+            open_calls.append(call)
+            process += 1
+        else:
+            call = open_calls.pop(random.randrange(len(open_calls)))
+            if call.f == "acquire" and call.observed:
+                token += 1
+                call.result = token + (random.random() < 0.2)
+            _complete(recorder, call)
+    return recorder.events
+
+
+def timed(random: random.Random, operations: int = 10) -> list[Event]:
+    """A history of a few nanoseconds, with leases as short: of a service that mostly keeps them, then damaged."""
+    events = _brief(random, operations)
+    for _ in range(random.choice([0, 0, 1, 2])):
+        if events:
+            events = _renumbered(random.choice(_DAMAGES)(random, events))
+    return events
+
+
+def _brief(random: random.Random, operations: int) -> list[Event]:
+    concurrency = random.randint(1, 4)
+    unknown_share = random.choice([0, 0, 0.2, 0.4])
+    haste = random.choice([0, 0, 0.2])
+    service = _Service(random, "a")
+    recorder = _Recorder(random, brief=True)
+    calls: list[_Call | None] = [None] * concurrency
+    numbers = list(range(concurrency))
+    late: list[_Call] = []
+    over = 0
+    left = operations
+    while left or any(calls):
+        if service.holder["a"] is not None and (recorder.time >= over or random.random() < haste):
+            service.holder["a"] = random.choice([None, service.holder["a"]])
+        worker = random.randrange(concurrency)
+        call = calls[worker]
+        effect = None
+        if late and random.random() < 0.3:
+            effect = late.pop(random.randrange(len(late)))
+        elif call is None:
+            if left:
+                left -= 1
+                calls[worker] = call = _invoke(random, service, numbers[worker])
+                value: dict[str, Any] = {} if call.token is None else {"token": call.token}
+                if call.f in ("acquire", "renew") and random.random() < 0.95:
+                    call.lease_ns = random.choice([0, 2, 5, 9])
+                    value["lease_ms"] = call.lease_ns / 1_000_000
+                recorder.add(call, "invoke", value or None)
+        elif random.random() < unknown_share * 0.7:
+            if not call.done:
+                late.append(call)
+            if random.random() < 0.7:
+                recorder.add(call, "info", error="timeout")
+            numbers[worker] += concurrency
+            calls[worker] = None
+        elif call.done:
+            _complete(recorder, call)
+            calls[worker] = None
+        else:
+            effect = call
+        if effect is not None:
+            service.take_effect(effect)
+            if effect.observed and effect.f in ("acquire", "renew"):
+                over = recorder.time + effect.lease_ns
+    return recorder.events
 
 
 def _renumbered(events: list[Event]) -> list[Event]:

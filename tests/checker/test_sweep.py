@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parent / "golden"
 VERDICTS: dict[str, dict[str, bool]] = json.loads((GOLDEN / "verdicts.json").read_text())
 
 #: A sample; the command `python -m tests.checker.compare` does as many as one likes.
-SAMPLE = 3000
+SAMPLE = 1500
 
 seeds = st.integers(0, 10**9)
 
