@@ -21,6 +21,7 @@ from workloads.resource import Resource
 from workloads.retries import Retries
 from workloads.seeds import Seed
 from workloads.spec import WorkloadSpec
+from workloads.steps import scripted
 from workloads.threads import each_thread, groups
 from workloads.waiters import WAITER_LEASES_MAX, Waiters
 
@@ -93,7 +94,9 @@ def build(spec: WorkloadSpec, seed: int, time_limit_ns: int) -> Workload:
             paced = limit(spec.operations, paced)
         return stagger(own.split("pace"), spec.rate / spec.clients, paced)
 
-    if kind.hedges and spec.clients > 1:
+    if spec.steps is not None:
+        main = scripted(spec.steps)
+    elif kind.hedges and spec.clients > 1:
         main = groups([_pair(threads[first : first + 2], one, root) for first in range(0, spec.clients, 2)])
     else:
         main = each_thread(threads, one)

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of one client, not before `at_ns`. `value` is the operation's, such as lease_ms and wait_ms. `grant` is
+    how the list calls the grant that an acquire may bring, or the one whose token the call is about."""
+
+    at_ns: int
+    client: int
+    do: str
+    key: str
+    value: tuple[tuple[str, Any], ...] = ()
+    grant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,8 @@ class WorkloadSpec:
     operations: int | None = None
     #: Only for kinds that write to a resource: how long a write is on its way to it.
     write_delay_ms: tuple[int, int] = (0, 20)
+    #: What clients do, instead of what the kind draws.
+    steps: tuple[Step, ...] | None = None
 
     def key_name(self, number: int) -> str:
         """The name of a key, numbered from 1 to `keys`."""

@@ -21,7 +21,8 @@ from nemesis.kinds import CLIENT_PAUSE, KINDS, RANDOM, Form, Value, parameters
 from nemesis.spec import CLIENT_TARGETS, SHAPES, TARGETS, FaultSpec, Moment
 from nemesis.swarm import RANDOM_THROUGHOUT
 from workloads import kinds
-from workloads.spec import WorkloadSpec
+from workloads.spec import Step, WorkloadSpec
+from workloads.steps import ACTIONS
 
 T = TypeVar("T")
 
@@ -53,7 +54,11 @@ WORKLOAD_FIELDS = (
     "reads",
     "timeout",
     "operations",
+    "steps",
 )
+#: What may be said to an operation (milliseconds).
+VALUE_FIELDS = ("lease_ms", "wait_ms", "abandon_ms", "token", "data", "guarded")
+STEP_FIELDS = ("at", "client", "do", "key", "value", "grant")
 RESOURCE_FIELDS = ("write_delay",)
 FAULT_FIELDS = ("fault", "target", "shape", "cuts", "at", "every", "for", "when")
 MOMENT_FIELDS = ("log", "counter", "grows", "after")
@@ -240,7 +245,35 @@ def _workload(item: Item) -> WorkloadSpec:
         timeout_ms=fields.get("timeout", _lease_ms, _STAND_IN.timeout_ms),
         operations=fields.get("operations", lambda item: item.integer(1, COUNT_MAX), None),
         write_delay_ms=fields.get("write_delay", _range_ms, _STAND_IN.write_delay_ms),
+        steps=fields.get("steps", lambda item: item.each("steps of clients", _step), None),
     )
+
+
+def _step(item: Item) -> Step:
+    fields = item.fields(STEP_FIELDS)
+    return Step(
+        at_ns=fields.need("at", _time_ns, 0, quantities.A_DURATION),
+        client=fields.need(
+            "client", lambda number: number.integer(0, CLIENTS_MAX), 0, "the number of a client, from 0"
+        ),
+        do=fields.need("do", one_of(ACTIONS), ACTIONS[0], f"one of {', '.join(ACTIONS)}"),
+        key=fields.need("key", _text("a key"), "", "a key"),
+        value=fields.get("value", _value, ()),
+        grant=fields.get("grant", _text("a name for the grant"), None),
+    )
+
+
+def _value(item: Item) -> tuple[tuple[str, int | bool], ...]:
+    fields = item.fields(VALUE_FIELDS)
+    parts: dict[str, int | bool] = {}
+    for name in VALUE_FIELDS:
+        if name in fields:
+            parts[name] = fields.get(name, _part, 0) if name != "guarded" else fields.get(name, Item.boolean, True)
+    return tuple(parts.items())
+
+
+def _part(item: Item) -> int:
+    return item.integer(0, SEED_MAX)
 
 
 def _count(fields: Fields, name: str, high: int) -> int:

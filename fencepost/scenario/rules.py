@@ -21,6 +21,7 @@ from fencepost.yaml_file import choice
 from nemesis.spec import FaultSpec, first_start_ns, validate
 from nemesis.swarm import RANDOM_THROUGHOUT
 from workloads import kinds
+from workloads.spec import WorkloadSpec
 
 #: When the first fault of `nemesis: random` is over at the latest.
 RANDOM_NS_MIN = first_start_ns(RANDOM_THROUGHOUT) + RANDOM_THROUGHOUT.for_ns
@@ -90,6 +91,31 @@ def _workload(scenario: Scenario) -> Iterator[Complaint]:
         delay = format_duration(spec.write_delay_ms[1] * NS_PER_MS)
         remedy = "less than the time limit"
         yield Complaint("workload.write_delay", f"writes that take up to {delay} in {run}", remedy, ("time_limit",))
+    yield from _steps(spec)
+
+
+def _steps(spec: WorkloadSpec) -> Iterator[Complaint]:
+    keys, named = spec.key_names(), set()
+    for position, step in enumerate(spec.steps or ()):
+        path = f"workload.steps[{position}]"
+        if step.client >= spec.clients:
+            found = f"client {step.client} of {counted(spec.clients, 'client')}, which count from 0"
+            yield Complaint(f"{path}.client", found, "one of them", ("workload.clients",))
+        if step.key not in keys:
+            yield Complaint(f"{path}.key", repr(step.key), f"one of {', '.join(keys[:5])}", ("workload.keys",))
+        if step.do in ("write", "read") and not kinds.uses_resource(spec.kind):
+            yield Complaint(f"{path}.do", step.do, "another kind, or a step on the lock", ("workload.kind",))
+        needed = {"acquire": ("lease_ms", "wait_ms"), "write": ("data",)}.get(step.do, ())
+        if missing := [name for name in needed if name not in dict(step.value)]:
+            yield Complaint(f"{path}.value", f"no {' and no '.join(missing)}", f"{', '.join(needed)} of the {step.do}")
+        if step.do == "acquire":
+            if step.grant in named:
+                yield Complaint(f"{path}.grant", f"{step.grant} a second time", "a name of its own")
+            named.add(step.grant or "")
+        elif step.grant is not None and step.grant not in named:
+            yield Complaint(f"{path}.grant", f"{step.grant}, of no acquire before it", "the grant of an earlier one")
+        elif step.do in ("release", "write") and step.grant is None and "token" not in dict(step.value):
+            yield Complaint(path, f"a {step.do} without a token", "the grant of an acquire before it, or a token")
 
 
 def _faults(scenario: Scenario) -> Iterator[Complaint]:

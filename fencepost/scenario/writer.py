@@ -19,7 +19,7 @@ from fencepost.scenario.model import SETTLE_NOTHING, Expectation, Scenario
 from nemesis.kinds import Form, parameters
 from nemesis.spec import FaultSpec
 from workloads import kinds
-from workloads.spec import WorkloadSpec
+from workloads.spec import Step, WorkloadSpec
 
 
 def dump(scenario: Scenario) -> str:
@@ -54,6 +54,9 @@ def _line(name: str, value: Any) -> str:
     """One field as people write it: on one line, except for faults, which have one each."""
     if name == "nemesis" and value:
         return "nemesis:\n" + "".join(f"  - {_flow(fault)}" for fault in value)
+    if name == "workload" and "steps" in value:
+        fields = "".join(f"  {_flow({field: said}, braces=False)}" for field, said in value.items() if field != "steps")
+        return f"workload:\n{fields}  steps:\n" + "".join(f"    - {_flow(step)}" for step in value["steps"])
     return f"{name}: {_flow(value)}" if isinstance(value, dict | list) else _flow({name: value}, braces=False)
 
 
@@ -86,6 +89,17 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
         plain["operations"] = spec.operations
     if kinds.uses_resource(spec.kind):
         plain["write_delay"] = format_range_ms(spec.write_delay_ms)
+    if spec.steps is not None:
+        plain["steps"] = [_step(step) for step in spec.steps]
+    return plain
+
+
+def _step(step: Step) -> dict[str, Any]:
+    plain = {"at": format_duration(step.at_ns), "client": step.client, "do": step.do, "key": step.key}
+    if step.value:
+        plain["value"] = dict(step.value)
+    if step.grant is not None:
+        plain["grant"] = step.grant
     return plain
 
 
