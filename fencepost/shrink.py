@@ -5,32 +5,32 @@ taken when the same claim is violated in it. Each candidate is tried with the se
 others: what matters is the story, not the dice, and one seed in a handful is enough to tell it again. The simulation is
 exact, so what was taken fails for good.
 
-The faults are made explicit first (which node, when, for how long). Then the passes go round until none helps: drop
-faults, in halves before one by one (Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002); end
-the run earlier; shrink each number.
+First the faults are made explicit (which node, when, for how long), and the run is cut where the finding is over. Then
+the clients' operations are made explicit too: a list of steps instead of what a kind of workload draws. From then on
+faults and steps are both lists, and the passes go round until none helps: leave out parts of a list, in halves before
+one by one (Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002), boldly at first: only what the
+finding cites, only its key. `fencepost.simpler` has the candidates.
+
+Candidates are tried side by side where there are several workers, in the same order of preference.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from cluster.registry import UnknownName
 from fencepost.scenario import Expectation, Scenario
 from fencepost.scenario.rules import complaints
+from fencepost.simpler import PASSES
 from fencepost.simulation import Simulated, simulate
-from nemesis.spec import FOR_NS_MIN, FaultSpec
-
-MS = 1_000_000
-SECOND = 1_000 * MS
 
 #: How long a candidate is tried, in simulated seconds, and with how many seeds beside that of the last failure at most.
-SIMULATED_S_PER_CANDIDATE = 100.0
-SEEDS_MAX = 30
-
-#: What a scenario's end may keep behind the last event of the finding.
-MARGIN_NS = 300 * MS
+SIMULATED_S_PER_CANDIDATE = 40.0
+SEEDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,40 @@ class NothingToShrink(Exception):
     """The scenario violates nothing, and why that may be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A candidate, the claim that it should violate and the seeds with which it is tried, in this order."""
+
+    scenario: Scenario
+    claim: str
+    seeds: tuple[int, ...]
+
+
+def attempt(candidate: Attempt) -> tuple[int | None, int]:
+    """The first seed that violates the claim, and how many were tried; in a worker."""
+    for tried, seed in enumerate(candidate.seeds, 1):
+        if candidate.claim in simulate(replace(candidate.scenario, seed=seed)).violated:
+            return seed, tried
+    return None, len(candidate.seeds)
+
+
 @dataclass(slots=True)
 class Shrinker:
-    """`shrink` once; `best` is the smallest failing run so far, also after an interrupt. `budget_s` in seconds."""
+    """`shrink` once; `best` is the smallest failing run so far, also after an interrupt. `budget_s` in seconds. With
+    `pool`, candidates are tried in it, `width` at once."""
 
     claim: str | None
     observe: Callable[[Step], None]
     budget_s: float
+    pool: Executor | None = None
+    width: int = 1
     clock: Callable[[], float] = time.monotonic
+    #: The run that was begun with.
+    first: Simulated | None = None
     best: Simulated | None = None
     tried: int = 0
     _deadline: float = 0.0
+    _refused: set[str] = field(default_factory=set)
 
     def shrink(self, scenario: Scenario) -> Simulated:
         """Raises NothingToShrink."""
@@ -68,45 +91,41 @@ class Shrinker:
         if not wanted:
             raise NothingToShrink(f"{self.claim or 'no claim'} is violated in {scenario.name}, seed {scenario.seed}")
         self.claim = wanted[0]
-        self.best = self._told(first)
-        self._try("faults made explicit", replace(self.best.scenario, nemesis=first.resolved))
+        self.first, self.best = first, self._told(first)
+        self._take("faults made explicit", iter([replace(self.best.scenario, nemesis=first.resolved)]))
         going = True
         while going and self.clock() < self._deadline:
             going = False
             for what, candidates in PASSES:
-                going |= self._pass(what, candidates)
+                while self.clock() < self._deadline and self._take(what, candidates(self.best)):
+                    going = True
         return self.best
 
-    def _pass(self, what: str, candidates: Callable[[Simulated], Iterator[Scenario]]) -> bool:
-        """Take candidates of one kind, each from the best so far, until none is left; whether one was taken."""
-        taken = False
-        progress = True
-        while progress:
-            progress = False
-            assert self.best is not None
-            for candidate in candidates(self.best):
-                if self.clock() >= self._deadline:
-                    return taken
-                if self._try(what, candidate):
-                    taken = progress = True
-                    break
-        return taken
+    def _take(self, what: str, candidates: Iterator[Scenario]) -> bool:
+        """Take the first candidate in which the claim is violated, if there is one."""
+        assert self.best is not None
+        fresh = (
+            one for one in candidates if one != self.best.scenario and repr(one) not in self._refused and sound(one)
+        )
+        while self.clock() < self._deadline and (batch := list(islice(fresh, self.width))):
+            attempts = [self._attempt(one) for one in batch]
+            results = [attempt(one) for one in attempts] if self.pool is None else self.pool.map(attempt, attempts)
+            for candidate, (seed, tried) in zip(batch, results, strict=True):
+                self.tried += tried
+                if seed is None:
+                    self._refused.add(repr(candidate))
+                elif (run := self._told(simulate(replace(candidate, seed=seed)))).results is not None:
+                    self.best = run
+                    self.observe(Step(run.scenario, what, self.tried))
+                    return True
+        return False
 
-    def _try(self, what: str, candidate: Scenario) -> bool:
+    def _attempt(self, candidate: Scenario) -> Attempt:
         assert self.best is not None
         assert self.claim is not None
-        if candidate == self.best.scenario or not _sound(candidate):
-            return False
-        last = self.best.scenario.seed
-        others = range(min(SEEDS_MAX, int(SIMULATED_S_PER_CANDIDATE / max(1.0, self.best.simulated_s))))
-        for seed in (last, *others):
-            self.tried += 1
-            run = simulate(replace(candidate, seed=seed))
-            if self.claim in run.violated:
-                self.best = self._told(run)
-                self.observe(Step(self.best.scenario, what, self.tried))
-                return True
-        return False
+        others = min(SEEDS_MAX, int(SIMULATED_S_PER_CANDIDATE / max(1.0, self.best.simulated_s)))
+        seeds = dict.fromkeys([self.best.scenario.seed, *range(others)])
+        return Attempt(candidate, self.claim, tuple(seeds))
 
     def _told(self, run: Simulated) -> Simulated:
         """With a scenario that says what it shows."""
@@ -115,131 +134,29 @@ class Shrinker:
         return replace(run, scenario=replace(run.scenario, checks=checks, expect=Expectation((self.claim,))))
 
 
-def _sound(scenario: Scenario) -> bool:
+def sound(scenario: Scenario) -> bool:
     try:
         return not any(True for _ in complaints(scenario))
     except UnknownName:
         return False
 
 
-# ---- candidates, the boldest first
+def operations(run: Simulated) -> int:
+    return sum(event.type == "invoke" for event in run.events)
 
 
-def _fewer_faults(run: Simulated) -> Iterator[Scenario]:
-    faults = run.scenario.nemesis
-    size = len(faults)
-    while size >= 1:
-        for start in range(0, len(faults), size):
-            yield replace(run.scenario, nemesis=faults[:start] + faults[start + size :])
-        size //= 2
-
-
-def _sooner_over(run: Simulated) -> Iterator[Scenario]:
-    """End the run behind what the finding is about, if that comes before the end."""
-    scenario = run.scenario
-    assert run.results is not None
-    ends = [
-        operation.completed_s if operation.completed_s is not None else operation.invoked_s
-        for claim in scenario.expect.invalid
-        for finding in run.results.claims[claim].findings[:1]
-        for operation in finding.operations
-    ]
-    limits = [scenario.time_limit_ns // 2, scenario.time_limit_ns * 3 // 4]
-    if ends:
-        limits.insert(0, int(max(ends) * SECOND) + MARGIN_NS)
-    for limit_ns in limits:
-        limit_ns = max(SECOND, limit_ns // (100 * MS) * 100 * MS)
-        if limit_ns < scenario.time_limit_ns:
-            yield _ending(scenario, limit_ns)
-
-
-def _ending(scenario: Scenario, limit_ns: int) -> Scenario:
-    faults = []
-    for fault in scenario.nemesis:
-        start_ns = fault.at_ns if fault.at_ns is not None else fault.every_ns or 0
-        lasts_ns = min(fault.for_ns, limit_ns - start_ns)
-        if lasts_ns >= FOR_NS_MIN:
-            faults.append(replace(fault, for_ns=lasts_ns))
-    return replace(scenario, time_limit_ns=limit_ns, nemesis=tuple(faults))
-
-
-def _sooner_begun(run: Simulated) -> Iterator[Scenario]:
-    """Everything that happens to the cluster happens earlier."""
-    scenario = run.scenario
-    starts = [fault.at_ns for fault in scenario.nemesis if fault.at_ns is not None]
-    if not starts:
-        return
-    for cut_ns in (min(starts), min(starts) // 2):
-        cut_ns = cut_ns // (100 * MS) * 100 * MS
-        limit_ns = scenario.time_limit_ns - cut_ns
-        if cut_ns > 0 and limit_ns >= SECOND:
-            moved = tuple(replace(f, at_ns=None if f.at_ns is None else f.at_ns - cut_ns) for f in scenario.nemesis)
-            yield replace(scenario, nemesis=moved, time_limit_ns=limit_ns)
-
-
-def _shorter_faults(run: Simulated) -> Iterator[Scenario]:
-    faults = run.scenario.nemesis
-    for position, fault in enumerate(faults):
-        lasts_ns = max(FOR_NS_MIN, fault.for_ns // 2 // (100 * MS) * 100 * MS)
-        if lasts_ns < fault.for_ns:
-            yield replace(run.scenario, nemesis=_replaced(faults, position, replace(fault, for_ns=lasts_ns)))
-
-
-def _replaced(faults: Sequence[FaultSpec], position: int, fault: FaultSpec) -> tuple[FaultSpec, ...]:
-    return (*faults[:position], fault, *faults[position + 1 :])
-
-
-def _fewer_nodes(run: Simulated) -> Iterator[Scenario]:
-    """Faults may name nodes that are gone then; such a candidate is not sound and is passed over."""
-    for nodes in (1, 2, 3, 4):
-        if nodes < run.scenario.nodes:
-            yield replace(run.scenario, nodes=nodes)
-
-
-def _smaller_workload(run: Simulated) -> Iterator[Scenario]:
-    spec = run.scenario.workload
-    for changed in (
-        *(replace(spec, clients=clients) for clients in _below(spec.clients)),
-        *(replace(spec, keys=keys) for keys in _below(spec.keys)),
-        *(replace(spec, operations=count) for count in _below(spec.operations or _per_client(run))),
-        replace(spec, rate=max(0.5, spec.rate / 2)),
-        replace(spec, wait_ms=0),
-        replace(spec, overrun=0.0),
-        replace(spec, reads=0.0),
-    ):
-        if changed != spec:
-            yield replace(run.scenario, workload=changed)
-
-
-def _per_client(run: Simulated) -> int:
-    """Operations of the busiest client, at most."""
-    invoked = [event.process for event in run.events if event.type == "invoke"]
-    return max(2, len(invoked))
-
-
-def _below(number: int) -> Iterator[int]:
-    """1, then from the half of `number` up to it."""
-    tried = set()
-    for smaller in (1, number // 4, number // 2, number * 3 // 4, number - 1):
-        if 1 <= smaller < number and smaller not in tried:
-            tried.add(smaller)
-            yield smaller
-
-
-PASSES: Sequence[tuple[str, Callable[[Simulated], Iterator[Scenario]]]] = (
-    ("ends sooner", _sooner_over),
-    ("begins sooner", _sooner_begun),
-    ("fewer faults", _fewer_faults),
-    ("fewer nodes", _fewer_nodes),
-    ("smaller workload", _smaller_workload),
-    ("shorter faults", _shorter_faults),
-)
-
-
-def size(scenario: Scenario, run: Simulated) -> str:
+def size(run: Simulated) -> str:
     """How large it is, in words."""
-    operations = sum(1 for event in run.events if event.type == "invoke")
+    scenario = run.scenario
     return (
-        f"{len(scenario.nemesis)} faults, {operations} operations, {scenario.nodes} nodes,"
+        f"{len(scenario.nemesis)} faults, {operations(run)} operations, {scenario.nodes} nodes,"
         f" {scenario.workload.clients} clients, {scenario.workload.keys} keys, {scenario.time_limit_ns / 1e9:g} s"
     )
+
+
+def measures(run: Simulated) -> tuple[int, int, int]:
+    """Faults, operations and nodes."""
+    return len(run.scenario.nemesis), operations(run), run.scenario.nodes
+
+
+__all__: Sequence[str] = ("Attempt", "NothingToShrink", "Shrinker", "Step", "attempt", "measures", "operations", "size")

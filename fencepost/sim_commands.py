@@ -109,6 +109,7 @@ def shrink(
     mutant: Annotated[str | None, typer.Option(metavar="NAME", help="Run a mutant of lockd instead.")] = None,
     seed: Annotated[int | None, typer.Option(help="Instead of the file's seed.")] = None,
     for_: Annotated[str, typer.Option("--for", metavar="DURATION", help="Stop after so long.")] = "2m",
+    jobs: JobsOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Where the result goes; else FILE.min.yaml here.")
     ] = None,
@@ -116,8 +117,8 @@ def shrink(
     """Make a failing scenario as small as it gets, in the simulation.
 
     Fewer and shorter faults, fewer nodes, clients, keys and operations, less time, while the same claim stays violated.
-    The result is a scenario that `repro` runs, and beside it a sequence diagram (Mermaid) of what happened. Ctrl-C ends
-    it with the smallest one so far. Exits with 0 when there is one, with 2 when nothing is violated to begin with.
+    The result is a scenario that `repro` runs, and beside it the sequence of what happened (Mermaid and SVG). Ctrl-C
+    ends it with the smallest one so far. Exits with 0 when there is one, with 2 when nothing is violated to begin with.
     """
     from fencepost import runner, sequence
     from fencepost import scenario as scenarios
@@ -131,11 +132,13 @@ def shrink(
 
     def observe(step: shrinking.Step) -> None:
         assert shrinker.best is not None
-        words = f"{time.monotonic() - started:6.1f} s  {step.what:<20}{shrinking.size(step.scenario, shrinker.best)}"
+        words = f"{time.monotonic() - started:6.1f} s  {step.what:<20}{shrinking.size(shrinker.best)}"
         console.print(words, markup=False, highlight=False, soft_wrap=True)
 
-    shrinker = shrinking.Shrinker(claim, observe, seconds("--for", for_))
+    where = _engine(None, jobs)
+    pool = where.open()
     try:
+        shrinker = shrinking.Shrinker(claim, observe, seconds("--for", for_), pool, where.width(pool))
         best = shrinker.shrink(plan)
     except shrinking.NothingToShrink as problem:
         console.print(f"nothing to shrink: {problem}", markup=False, soft_wrap=True)
@@ -144,18 +147,21 @@ def shrink(
         if shrinker.best is None:
             raise
         best = shrinker.best
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
     target = out or Path(f"{scenario.stem}.min.yaml")
     small = best.scenario
     write_text(target, scenarios.dump(small))
     assert best.results is not None
     finding = best.results.claims[small.expect.invalid[0]].findings[0]
-    write_text(target.with_suffix(".mmd"), sequence.mermaid(best.events, finding))
+    pictures = {".mmd": sequence.mermaid, ".svg": sequence.svg}
+    for suffix, draw in pictures.items():
+        write_text(target.with_suffix(suffix), draw(best.events, finding))
     console.print(f"\n{finding.message}\n", markup=False, highlight=False, soft_wrap=True)
     took = time.monotonic() - started
-    console.print(
-        f"smallest    {shrinking.size(small, best)}, after {shrinker.tried} runs in {took:.0f} s", markup=False
-    )
-    console.print(f"written     {target} and {target.with_suffix('.mmd')}", markup=False, soft_wrap=True)
+    console.print(f"smallest    {shrinking.size(best)}, after {shrinker.tried} runs in {took:.0f} s", markup=False)
+    beside = " and ".join(str(target.with_suffix(suffix)) for suffix in pictures)
+    console.print(f"written     {target}, {beside}", markup=False, soft_wrap=True)
     raise Finished(Exit.VALID)
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from fencepost import fuzz, matrix, runner, sequence, shrink
+from fencepost import fuzz, matrix, runner, sequence, shrink, simpler
 from fencepost import scenario as scenarios
 from fencepost.exits import Exit
 from fencepost.fuzz import Job, Ran, Tally
 from fencepost.scenario import Scenario
 from fencepost.scenario.rules import complaints
-from fencepost.simulation import simulate
+from fencepost.simulation import Simulated, simulate
 from fencepost.variants import seeds_of, variant
+from nemesis.spec import FaultSpec
 
 FOLDER = Path(__file__).parents[2] / "workloads" / "scenarios"
 
@@ -129,7 +132,7 @@ def test_a_simulated_scenario_is_its_own_repro() -> None:
 def test_a_failure_is_made_small_and_fails_the_same_way(tmp_path: Path) -> None:
     plan = shipped("late-ghost-release", mutant="ghost-clean-up-any-holder", place="sim", seed=0, nodes=3)
     steps: list[shrink.Step] = []
-    shrinker = shrink.Shrinker("mutual-exclusion", steps.append, budget_s=8.0)
+    shrinker = shrink.Shrinker("mutual-exclusion", steps.append, budget_s=8.0, clock=time.process_time)
     best = shrinker.shrink(plan)
     assert steps
     small = tmp_path / "small.yaml"
@@ -143,9 +146,36 @@ def test_a_failure_is_made_small_and_fails_the_same_way(tmp_path: Path) -> None:
     assert len(invoked) < 1_000
     assert len(again.nemesis) <= 3
     assert run.results is not None
-    story = sequence.mermaid(run.events, run.results.claims["mutual-exclusion"].findings[0])
+    finding = run.results.claims["mutual-exclusion"].findings[0]
+    story = sequence.mermaid(run.events, finding)
     assert story.startswith("sequenceDiagram\n")
     assert "part of the finding" in story
+    picture = sequence.svg(run.events, finding)
+    assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "part of the finding" in picture
+
+
+def test_operations_become_steps_of_which_few_are_needed() -> None:
+    """Candidates are refused unless the claim is still violated, so what is left is what it takes."""
+    plan = shipped("release-retry-steals", mutant="release-ignores-token", place="sim", time_limit_ns=4 * 10**9)
+    shrinker = shrink.Shrinker("linearizable", lambda _: None, budget_s=20.0, clock=time.process_time)
+    first = simulate(plan)
+    best = shrinker.shrink(plan)
+    assert shrink.operations(first) > 100
+    faults, operations, nodes = shrink.measures(best)
+    assert (faults <= 3, operations <= 12, nodes <= 3) == (True, True, True)
+    assert best.scenario.workload.steps is not None
+    assert "linearizable" in simulate(best.scenario).violated
+
+
+def test_nodes_that_faults_name_stay_with_them_when_others_go() -> None:
+    cut = FaultSpec("partition", None, at_ns=10**9, for_ns=10**9, cuts=(("n5", "n4"), ("n4", "n5")))
+    kill = FaultSpec("kill", ("n5",), at_ns=10**9, for_ns=10**9)
+    plan = shipped("mutex-kills", nodes=5, nemesis=(kill, cut), coverage={})
+    smaller = list(simpler.fewer_nodes(Simulated(plan, (), None, ())))
+    renamed = next(one for one in smaller if one.nodes == 3 and one.nemesis[0].target == ("n1",))
+    assert renamed.nemesis[1].cuts == (("n1", "n2"), ("n2", "n1"))
+    assert not list(complaints(renamed))
 
 
 def test_what_violates_nothing_cannot_be_shrunk() -> None:

@@ -21,7 +21,7 @@ from nemesis.kinds import KINDS, Aim, Form, Value, parameters
 from nemesis.spec import CLIENT_TARGETS, SHAPES, TARGETS, FaultSpec, Moment, validate
 from nemesis.swarm import RANDOM_THROUGHOUT
 from workloads import kinds
-from workloads.spec import WorkloadSpec
+from workloads.spec import Step, WorkloadSpec
 
 WORKLOADS = Path(kinds.__file__).parent
 SHIPPED = sorted((WORKLOADS / "scenarios").glob("*.yaml"))
@@ -132,6 +132,29 @@ names = st.text(min_size=1, max_size=100).filter(lambda name: name.strip() != ""
 nodes = tuple(f"n{number}" for number in range(1, 8))
 
 
+wait_parts = st.sampled_from([(), (("abandon_ms", 20),)])
+acquires = st.builds(
+    Step,
+    at_ns=st.integers(0, 10**12),
+    client=st.just(0),
+    do=st.just("acquire"),
+    key=st.just("k1"),
+    value=wait_parts.map(lambda more: (("lease_ms", 700), ("wait_ms", 0), *more)),
+)
+others = st.builds(
+    Step,
+    at_ns=st.integers(0, 10**12),
+    client=st.just(0),
+    do=st.sampled_from(("release", "inspect")),
+    key=st.just("k1"),
+    value=st.sampled_from([(("token", 3),), (("token", 2**40),)]),
+    grant=st.none() | st.just("first"),
+)
+steps = st.tuples(acquires, st.lists(others, max_size=3)).map(
+    lambda parts: (replace(parts[0], grant="first"), *parts[1])
+)
+
+
 @st.composite
 def workload_specs(draw: st.DrawFn) -> WorkloadSpec:
     kind = draw(st.sampled_from(kinds.names()))
@@ -150,6 +173,7 @@ def workload_specs(draw: st.DrawFn) -> WorkloadSpec:
         reads=draw(shares),
         timeout_ms=draw(milliseconds),
         write_delay_ms=(delay[0], delay[1]) if kinds.uses_resource(kind) else (0, 20),
+        steps=draw(st.none() | steps),
     )
 
 
@@ -182,7 +206,9 @@ def options(draw: st.DrawFn, kind: str) -> tuple[tuple[str, Value], ...]:
 
 moments = st.none() | st.one_of(
     st.builds(
-        Moment, log=st.sampled_from(["role=leader", "a|b", "x{2}"]), after_ns=st.integers(0, 900).map(lambda n: n * 10**6)
+        Moment,
+        log=st.sampled_from(["role=leader", "a|b", "x{2}"]),
+        after_ns=st.integers(0, 900).map(lambda n: n * 10**6),
     ),
     st.builds(Moment, counter=st.just("grants"), grows=st.integers(1, 9)),
 )

@@ -1,0 +1,140 @@
+"""How small each mutant's failure gets, and how soon. The goal: at most 3 faults, 12 operations, 3 nodes in 2 minutes.
+
+python -m bench.shrinking [--out docs/shrinking.md] [MUTANT...]
+
+The run in which the kill matrix says that a mutant was found is shrunk on one core, until the goal is reached or two
+minutes of CPU time are over. Seconds by the clock are given too: they tell of how busy the machine was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from fencepost import matrix, shrink
+from fencepost.fuzz import Job
+from fencepost.scenario import Scenario
+
+FAULTS, OPERATIONS, NODES, BUDGET_S = 3, 12, 3, 120.0
+#: Which run of each mutant is shrunk.
+MATRIX = Path(__file__).parents[1] / "docs" / "kill-matrix.json"
+
+
+class Reached(Exception):
+    """The goal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One mutant's failure, made small. `before` are the operations of the run that was found."""
+
+    mutant: str
+    scenario: str
+    seed: int
+    claim: str
+    before: int
+    faults: int
+    operations: int
+    nodes: int
+    runs: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def small(self) -> bool:
+        return self.faults <= FAULTS and self.operations <= OPERATIONS and self.nodes <= NODES
+
+    def line(self) -> str:
+        small = "yes" if self.small and self.cpu_s <= BUDGET_S else "no"
+        return (
+            f"| `{self.mutant}` | {self.scenario}, seed {self.seed} | `{self.claim}` | {self.before} | {self.faults} |"
+            f" {self.operations} | {self.nodes} | {self.runs} | {self.seconds:.0f} | {self.cpu_s:.0f} | {small} |"
+        )
+
+
+def found(mutant: str) -> Scenario | None:
+    """The run in which `docs/kill-matrix.json` says that the mutant was found."""
+    for row in json.loads(MATRIX.read_text(encoding="utf-8"))["rows"]:
+        for hunt in row["hunts"]:
+            if row["mutant"] == mutant and hunt["claims"] not in ([], ["harness"]):
+                seed = matrix.SEED_STRIDE * row["hunts"].index(hunt) + hunt["seeds"] - 1
+                scenario = next(one for one in matrix.scenarios_for(mutant) if one.name == hunt["scenario"])
+                return Job(replace(scenario, mutant=mutant, place="sim"), seed).variant()
+    return None
+
+
+def measured(mutant: str) -> Row | None:
+    plan = found(mutant)
+    if plan is None:
+        return None
+    started, cpu = time.monotonic(), time.process_time()
+
+    def observe(_: shrink.Step) -> None:
+        assert shrinker.best is not None
+        faults, operations, nodes = shrink.measures(shrinker.best)
+        if faults <= FAULTS and operations <= OPERATIONS and nodes <= NODES:
+            raise Reached
+
+    shrinker = shrink.Shrinker(None, observe, BUDGET_S, clock=time.process_time)
+    try:
+        shrinker.shrink(plan)
+    except shrink.NothingToShrink:
+        return None
+    except Reached:
+        pass
+    assert shrinker.best is not None
+    assert shrinker.claim is not None
+    assert shrinker.first is not None
+    took, used = time.monotonic() - started, time.process_time() - cpu
+    before, after = shrink.operations(shrinker.first), shrink.measures(shrinker.best)
+    where = (plan.name, plan.seed, shrinker.claim)
+    return Row(mutant, *where, before, *after, shrinker.tried, round(took, 1), round(used, 1))
+
+
+def page(rows: list[Row], missing: list[str], load: float) -> str:
+    small = sum(row.small and row.cpu_s <= BUDGET_S for row in rows)
+    lines = [
+        "# How small failures get",
+        "",
+        f"Written by `python -m bench.shrinking`: {small} of {len(rows)} failures came down to at most {FAULTS} faults,"
+        f" {OPERATIONS} operations and",
+        f"{NODES} nodes within {BUDGET_S:g} s of one core's time, at a load of {load:.1f} on {os.cpu_count()} cores.",
+        "Operations before and after are those of the whole run, the final phase's included: three for each key.",
+        "",
+        "| mutant | found in | claim | before | faults | operations | nodes | runs | seconds | CPU s | small |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        *(row.line() for row in rows),
+    ]
+    if missing:
+        lines += ["", f"Not found by the kill matrix, so not shrunk: {', '.join(f'`{name}`' for name in missing)}."]
+    return "\n".join([*lines, ""])
+
+
+def command() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.shrinking")
+    parser.add_argument("mutants", nargs="*")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    rows: list[Row] = []
+    missing: list[str] = []
+    for mutant in options.mutants or matrix.all_names():
+        row = measured(mutant)
+        if row is None:
+            missing.append(mutant)
+            print(f"{mutant}: not found by the kill matrix", flush=True)
+            continue
+        rows.append(row)
+        print(row.line(), flush=True)
+        if options.out is not None:
+            options.out.write_text(page(rows, missing, os.getloadavg()[2]))
+            options.out.with_suffix(".json").write_text(json.dumps([asdict(one) for one in rows], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    command()
