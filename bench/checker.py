@@ -117,7 +117,7 @@ def _measure(path: Path) -> dict[str, float | str]:
     import resource
 
     from checker import column_claims, column_sweep, linearizable
-    from checker.columns import read_columns
+    from checker.column_reader import read_columns
     from checker.history import paused_collector
     from checker.narrator import Narrator
     from checker.timeline import Timeline

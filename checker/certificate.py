@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from checker import column_sweep, cycles, graph, linearizable, verifier
-from checker.columns import Columns, Unsuited, columns_of, read_columns
+from checker.column_reader import read_columns
+from checker.columns import Columns, Unsuited, columns_of
 from checker.history import OPEN, read
 from checker.verdict import Verdict
 from checker.verifier import Certificate, Contradiction, Witness

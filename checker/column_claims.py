@@ -6,7 +6,7 @@ they cite, which only now are decoded as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from checker import column_sweep, coverage, fencing, linearizable, mutual_exclusion, recovery, resource, together
 from checker.column_together import Locks
 from checker.columns import ACQUIRE, FAIL, INFO, NO_LEASE, NUMBER, OK, READ, RELEASE, RENEW, STALE, WRITE, Columns, Ints
+from checker.jobs import in_processes
 from checker.mutual_exclusion import Move, Overlap
 from checker.narrator import FINDINGS_MAX, Narrator
 from checker.operations import Operation
@@ -22,12 +23,16 @@ from checker.options import Options
 from checker.timeline import Timeline
 from checker.verdict import COVERAGE, ClaimResult, Finding, Results, Verdict
 
+#: Parts into which the keys are divided for each process, as some take longer than others.
+TASKS_PER_PROCESS = 4
+
 #: A grant is compared with so many proofs after it at once; for the rest a stack is kept.
 NEXT_LARGER_LOOKS_MAX = 32
 
 
-def check(columns: Columns, wanted: Sequence[str], options: Options) -> Results:
-    """Check all claims in `wanted`; they must be among those that columns can decide."""
+def check(columns: Columns, wanted: Sequence[str], options: Options, jobs: int = 1) -> Results:
+    """Check all claims in `wanted`; they must be among those that columns can decide. Keys are decided by `jobs`
+    processes."""
     timeline = Timeline.of(columns.others)
     narrator = Narrator(timeline)
     found = coverage.measured(
@@ -37,7 +42,7 @@ def check(columns: Columns, wanted: Sequence[str], options: Options) -> Results:
     )
     deciders: dict[str, Callable[[], ClaimResult]] = {
         linearizable.CLAIM: lambda: check_linearizable(
-            columns, narrator, tokens_span_keys=options.tokens_span_keys
+            columns, narrator, tokens_span_keys=options.tokens_span_keys, jobs=jobs
         ),
         mutual_exclusion.CLAIM: lambda: check_mutual_exclusion(
             columns, narrator, timeline, clock_error=options.clock_error
@@ -56,20 +61,21 @@ def check(columns: Columns, wanted: Sequence[str], options: Options) -> Results:
     return Results(claims, outcomes, found, 0.0, columns.warnings)
 
 
-def check_linearizable(columns: Columns, narrator: Narrator, *, tokens_span_keys: bool = False) -> ClaimResult:
+def check_linearizable(
+    columns: Columns, narrator: Narrator, *, tokens_span_keys: bool = False, jobs: int = 1
+) -> ClaimResult:
     findings: list[Finding] = []
     refused = 0
     locks = {key: column_sweep.Lock(columns, rows) for key, rows in columns.by_key.items()}
     spans = tokens_span_keys and len(locks) > 1
     if spans and Locks(list(locks.values())).fit():
         return ClaimResult(Verdict.VALID, (), {"keys": len(locks), "violations": 0})
-    for key, lock in locks.items():
-        verdict = column_sweep.decide(lock)
-        if isinstance(verdict, column_sweep.Fits):
-            continue
-        refused += 1
-        if len(findings) < FINDINGS_MAX:
-            findings.append(linearizable.finding(key, column_sweep.explained(verdict), narrator))
+    size = max(1, -(-len(locks) // (TASKS_PER_PROCESS * jobs)))
+    names = list(locks)
+    tasks = [(names[first : first + size],) for first in range(0, len(names), size)]
+    for count, found in in_processes(_refused, tasks, jobs, shared=(locks, narrator)):
+        refused += count
+        findings += found[: FINDINGS_MAX - len(findings)]
     if spans and not refused:
         joint = together.decide(_of_keys(Locks(list(locks.values())).impossible()))
         if isinstance(joint, together.Fits):
@@ -78,6 +84,22 @@ def check_linearizable(columns: Columns, narrator: Narrator, *, tokens_span_keys
             return linearizable.together_result(joint, len(locks), narrator)
     result = Verdict.INVALID if refused else Verdict.VALID
     return ClaimResult(result, tuple(findings), {"keys": len(columns.by_key), "violations": refused})
+
+
+def _refused(
+    locks: Mapping[str, column_sweep.Lock], narrator: Narrator, keys: Sequence[str]
+) -> tuple[int, list[Finding]]:
+    """How many of these keys are refused, and the first findings."""
+    refused = 0
+    findings: list[Finding] = []
+    for key in keys:
+        verdict = column_sweep.decide(locks[key])
+        if isinstance(verdict, column_sweep.Fits):
+            continue
+        refused += 1
+        if len(findings) < FINDINGS_MAX:
+            findings.append(linearizable.finding(key, column_sweep.explained(verdict), narrator))
+    return refused, findings
 
 
 def _of_keys(operations: Sequence[Operation]) -> dict[str, list[Operation]]:

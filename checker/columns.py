@@ -5,15 +5,14 @@ are decoded again from the file for the handful of operations that a finding cit
 as in `checker.operations`, done on whole columns.
 
 Only well-formed histories get here. Whatever is odd, be it ill-formed or merely unusual (a token beyond 64 bits), makes
-`read_columns` raise `Unsuited`; the caller then reads the file the plain way, which knows what is wrong and says where.
-Two readers that both explained mistakes would sooner or later explain them differently.
+reading (`checker.column_reader`) raise `Unsuited`; the caller then reads the file the plain way, which knows what is
+wrong and says where. Two readers that both explained mistakes would sooner or later explain them differently.
 """
 
 from __future__ import annotations
 
-import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from checker.events import Event
-from checker.history import BOM, cut_warning
 from checker.operations import (
     NANOSECONDS_PER_MS,
     OPEN,
@@ -38,9 +36,6 @@ from checker.operations import (
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
 Mask = npt.NDArray[np.bool_]
-
-#: Bytes that are decoded at a time: enough to forget the cost of the call, few enough to stay in the cache.
-PIECE_BYTES = 1 << 18
 
 
 class _Codes(dict[Any, int]):
@@ -84,7 +79,7 @@ ABSENT, NULL, NUMBER = range(3)
 NO_LEASE = -1
 
 
-_TOO_LARGE = "a token, time or process in it is beyond 64 bits; the largest is 2^63 - 1, 9223372036854775807"
+TOO_LARGE = "a token, time or process in it is beyond 64 bits; the largest is 2^63 - 1, 9223372036854775807"
 
 
 class Unsuited(Exception):
@@ -120,7 +115,7 @@ class _ClientLine(msgspec.Struct, gc=False):
 
 
 _CLIENTS = msgspec.json.Decoder(_ClientLine)
-_ANY = msgspec.json.Decoder(Event)
+ANY = msgspec.json.Decoder(Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +128,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class _Sink:
+class Sink:
     """The columns while they grow: of clients' events only."""
 
     index: array[int] = field(default_factory=lambda: array("q"))
@@ -150,6 +145,17 @@ class _Sink:
     node: array[int] = field(default_factory=lambda: array("i"))
     nodes: _Keys = field(default_factory=lambda: _Keys({None: 0}))
     leases: _Leases = field(default_factory=lambda: _Leases({None: NO_LEASE}))
+
+    def append(self, other: Sink) -> None:
+        for name in ("index", "process", "type", "f", "time", "token", "lease", "error", "unguarded"):
+            column = getattr(self, name)
+            column.extend(getattr(other, name))
+        for codes, theirs, known, names in (
+            (self.key, other.key, self.keys, other.keys),
+            (self.node, other.node, self.nodes, other.nodes),
+        ):
+            ours = np.array([known[name] for name in names], np.int32)
+            codes.extend(array("i", ours[np.frombuffer(theirs, np.int32)].tobytes() if len(theirs) else b""))
 
 
 @dataclass(frozen=True)
@@ -230,56 +236,11 @@ class Source:
                 data = file.read(piece.length)
                 lines = data.split(b"\n", max(of_piece) - piece.first + 1)
                 for index in of_piece:
-                    found[index] = _ANY.decode(lines[index - piece.first])
+                    found[index] = ANY.decode(lines[index - piece.first])
         return found
 
 
-def read_columns(path: str | os.PathLike[str]) -> Columns:
-    """Read a history file. Raises Unsuited for all that is not a plain, well-formed history."""
-    sink = _Sink()
-    others: list[Event] = []
-    pieces: list[Piece] = []
-    warnings: list[str] = []
-    count = 0
-    try:
-        for offset, data in _pieces(Path(path)):
-            whole = data.endswith(b"\n")
-            if not whole:
-                try:
-                    _ANY.decode(data)
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    warnings.append(cut_warning(count + 1, len(data)))
-                    continue
-            pieces.append(Piece(offset, len(data), count))
-            count += _take(data, count, sink, others)
-    except OverflowError:
-        raise Unsuited(_TOO_LARGE) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as problem:
-        raise Unsuited(str(problem)) from None
-    if not count:
-        raise Unsuited("empty")
-    return _paired(sink, others, count, warnings, Source(Path(path), tuple(pieces)))
-
-
-def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Whole lines with their place in the file; a last line without an end comes by itself."""
-    rest, offset = b"", 0
-    with path.open("rb", buffering=0) as file:
-        if file.read(len(BOM)) == BOM:
-            offset = len(BOM)
-        file.seek(offset)
-        while data := file.read(PIECE_BYTES):
-            data = rest + data
-            cut = data.rfind(b"\n") + 1
-            rest = data[cut:]
-            if cut:
-                yield offset, data[:cut]
-                offset += cut
-    if rest:
-        yield offset, rest
-
-
-def _take(data: bytes, first: int, sink: _Sink, others: list[Event]) -> int:
+def take(data: bytes, first: int, sink: Sink, others: list[Event]) -> int:
     """Append the events of some lines; returns how many lines there are."""
     count = data.count(b"\n") + (not data.endswith(b"\n"))
     try:
@@ -307,7 +268,7 @@ def _take(data: bytes, first: int, sink: _Sink, others: list[Event]) -> int:
 
 def _client_line(line: bytes, others: list[Event]) -> Any:
     """The line, or None when it is no client's. Another reader's line would be refused here, by the same rules."""
-    event = _ANY.decode(line)
+    event = ANY.decode(line)
     if isinstance(event.process, int):
         return _CLIENTS.decode(line)
     _take_other(event, others)
@@ -315,11 +276,11 @@ def _client_line(line: bytes, others: list[Event]) -> Any:
 
 
 def _take_other(event: Event, others: list[Event]) -> None:
-    _demand(not is_unnumbered(event), "a client that is text")
+    demand(not is_unnumbered(event), "a client that is text")
     others.append(event)
 
 
-def _append(lines: list[_ClientLine], sink: _Sink) -> tuple[int, ...]:
+def _append(lines: list[_ClientLine], sink: Sink) -> tuple[int, ...]:
     """Returns the positions of the events."""
     columns = zip(*map(msgspec.structs.astuple, lines), strict=True)
     index, time, process, kinds, functions, keys, values, errors, nodes = columns
@@ -340,9 +301,9 @@ def _append(lines: list[_ClientLine], sink: _Sink) -> tuple[int, ...]:
     return index
 
 
-def _paired(sink: _Sink, others: list[Event], count: int, warnings: list[str], source: Source) -> Columns:
+def paired(sink: Sink, others: list[Event], count: int, warnings: list[str], source: Source) -> Columns:
     """What `operations.pair` does, on columns."""
-    _demand(len(sink.index) > 0, "no operations")
+    demand(len(sink.index) > 0, "no operations")
     index, time, process = (_ints(column) for column in (sink.index, sink.time, sink.process))
     kind, f, error, unguarded = (
         np.frombuffer(column, np.int8) for column in (sink.type, sink.f, sink.error, sink.unguarded)
@@ -359,10 +320,10 @@ def _paired(sink: _Sink, others: list[Event], count: int, warnings: list[str], s
     # Within a process every invoke is followed by its completion or by nothing, and every completion follows one.
     follows = np.concatenate(([False], same[:-1] & invokes[:-1]))
     completed = invokes & same
-    _demand(not np.any(completed & (kind[after] == INVOKE)), "an invoke while another is open")
-    _demand(bool(np.all(invokes | follows)), "a completion without its invoke")
+    demand(not np.any(completed & (kind[after] == INVOKE)), "an invoke while another is open")
+    demand(bool(np.all(invokes | follows)), "a completion without its invoke")
     first, second = order[completed], after[completed]
-    _demand(np.array_equal(f[first], f[second]) and np.array_equal(key[first], key[second]), "another's completion")
+    demand(np.array_equal(f[first], f[second]) and np.array_equal(key[first], key[second]), "another's completion")
     _check_invokes(kind, f, has)
     _check_oks(kind, f, has)
     reused = np.unique(grouped[(kind[order] == INFO) & same])
@@ -420,7 +381,7 @@ def _ints(column: array[int]) -> Ints:
     return np.frombuffer(column, np.int64) if len(column) else np.empty(0, np.int64)
 
 
-def _demand(holds: bool, problem: str) -> None:
+def demand(holds: bool, problem: str) -> None:
     if not holds:
         raise Unsuited(problem)
 
@@ -431,25 +392,25 @@ def _check_order(index: Ints, time: Ints, others: list[Event]) -> None:
         index = np.concatenate((index, np.array([event.index for event in others], np.int64)))
         time = np.concatenate((time, np.array([event.time for event in others], np.int64)))
         order = np.argsort(index)
-        _demand(np.array_equal(index[order], np.arange(len(index))), "positions are not dense")
+        demand(np.array_equal(index[order], np.arange(len(index))), "positions are not dense")
         time = time[order]
-    _demand(bool(np.all(time[1:] >= time[:-1])) and (not len(time) or time[0] >= 0), "time goes back")
+    demand(bool(np.all(time[1:] >= time[:-1])) and (not len(time) or time[0] >= 0), "time goes back")
 
 
 def _check_invokes(kind: Codes, f: Codes, has: Codes) -> None:
     needs = (kind == INVOKE) & ((f == RELEASE) | (f == RENEW) | (f == WRITE))
-    _demand(bool(np.all(has[needs] == NUMBER)), "a token is missing")
+    demand(bool(np.all(has[needs] == NUMBER)), "a token is missing")
 
 
 def _check_oks(kind: Codes, f: Codes, has: Codes) -> None:
     oks = kind == OK
-    _demand(bool(np.all(has[oks & (f == ACQUIRE)] == NUMBER)), "a grant without a token")
-    _demand(bool(np.all(has[oks & (f == INSPECT)] != ABSENT)), "an inspect without a token")
+    demand(bool(np.all(has[oks & (f == ACQUIRE)] == NUMBER)), "a grant without a token")
+    demand(bool(np.all(has[oks & (f == INSPECT)] != ABSENT)), "an inspect without a token")
 
 
 def columns_of(events: Sequence[Event]) -> Columns:
     """The columns of events that are there already. Raises Unsuited as `read_columns` does."""
-    sink = _Sink()
+    sink = Sink()
     others: list[Event] = []
     lines = []
     for due, event in enumerate(events):
@@ -466,7 +427,7 @@ def columns_of(events: Sequence[Event]) -> Columns:
         if lines:
             _append(lines, sink)
     except OverflowError:
-        raise Unsuited(_TOO_LARGE) from None
+        raise Unsuited(TOO_LARGE) from None
     if not len(events):
         raise Unsuited("empty")
-    return _paired(sink, others, len(events), [], Source(None, (), events))
+    return paired(sink, others, len(events), [], Source(None, (), events))

@@ -34,6 +34,8 @@ class Request:
     warnings: tuple[str, ...] = ()
     #: Why the run whose folder was given did not come to its end.
     cut_short: str | None = None
+    #: Processes for long histories; 0: as many as pay.
+    jobs: int = 0
 
 
 def request(
@@ -44,6 +46,7 @@ def request(
     reading: foreign.Reading | None = None,
     engine: str = checker.Engine.AUTO,
     settle: bool = True,
+    jobs: int = 0,
 ) -> Request:
     """`settle` False settles nothing from the nodes' log, whatever a scenario says. Raises UserError, OptionsError for
     claims that do not exist."""
@@ -57,6 +60,8 @@ def request(
                 f"{path}: a folder without {folder.history.name}; a history or the folder of a run is needed"
             )
         path, scenario, why = folder.history, _scenario_of(folder), cut_short(folder)
+    if jobs < 0:
+        raise UserError(f"--jobs: found {jobs}; a number of processes, or 0 for as many as pay")
     reading = reading or foreign.Reading()
     if engine not in set(checker.Engine):
         raise UserError(f"--engine: found {engine!r}; {', '.join(checker.Engine)} are known")
@@ -64,7 +69,7 @@ def request(
     share = None if clock_error is None else _share(clock_error)
     if scenario is None:
         options = checker.Options(clock_error=share or 0.0, tokens_span_keys=tokens_span_keys)
-        return Request(path, claims or checker.DEFAULT_CLAIMS, options, None, reading, how, cut_short=why)
+        return Request(path, claims or checker.DEFAULT_CLAIMS, options, None, reading, how, cut_short=why, jobs=jobs)
     spans = tokens_span_keys or _spans_keys(scenario, RunFolder(path.parent))
     warnings: tuple[str, ...] = ()
     if spans is None:
@@ -78,7 +83,8 @@ def request(
         options = replace(options, clock_error=share)
     if not settle:
         options = replace(options, settle=False)
-    return Request(path, claims or analysis.claims(scenario, found), options, scenario, reading, how, warnings, why)
+    wanted = claims or analysis.claims(scenario, found)
+    return Request(path, wanted, options, scenario, reading, how, warnings, why, jobs)
 
 
 def _scenario_of(folder: RunFolder) -> Scenario | None:
@@ -163,7 +169,7 @@ def _check(request: Request, events_wanted: bool) -> tuple[checker.Results, Sequ
     if foreign.is_foreign(request.path, request.reading):
         return foreign.check(request.path, request.reading, request.claims, request.options)
     if not events_wanted:
-        return checker.check_file(request.path, request.claims, request.options, request.engine), ()
+        return checker.check_file(request.path, request.claims, request.options, request.engine, request.jobs), ()
     history = checker.read(request.path)
     return checker.check(history, request.claims, request.options), history.events
 

@@ -172,6 +172,9 @@ def check(
         str,
         typer.Option(metavar="auto|columns|python", help="How long histories are checked; the answers are the same."),
     ] = "auto",
+    jobs: Annotated[
+        int, typer.Option(metavar="N", help="Processes that check a long history; 0: as many as there are processors.")
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Check a recorded history.
@@ -190,7 +193,8 @@ def check(
     reading = foreign.reading(format, maps or [], map_errors or [], token, key, model, independent, seconds, megabytes)
     if model is not None and (report is not None or certificate is not None or names is not None):
         raise UserError("--model checks one thing; --claims, --report and --certificate are for histories of locks")
-    request = checking.request(history, names, clock_error, tokens_span_keys, reading, engine, settle=settle)
+    request = checking.request(history, names, clock_error, tokens_span_keys, reading, engine, settle, jobs)
+
     results, events = checking.check(request, events_wanted=report is not None)
     document, code = results.to_dict(), Exit(results.exit_code)
     console.print(tables.results_table(results, dict(request.options.coverage)), soft_wrap=True)

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import checker
-from checker import Engine, HistoryError, Options
+from checker import Engine, HistoryError, Options, column_reader
 from checker.check import COLUMN_CLAIMS, COLUMNS_BYTES_MIN
-from checker.columns import Unsuited, columns_of, read_columns
+from checker.column_reader import read_columns
+from checker.columns import Unsuited, columns_of
 from checker.history import Event, History
 from tests.checker import generate, script
 from tests.checker.compare import history_of
@@ -34,6 +35,33 @@ def both(path: Path, **options: object) -> tuple[checker.Results, checker.Result
         for engine in (Engine.PYTHON, Engine.COLUMNS)
     )
     return plain, columns
+
+
+@pytest.mark.parametrize("damage", [False, True], ids=["valid", "damaged"])
+def test_the_same_answers_by_several_processes(damage: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_reader, "PIECE_BYTES", 1 << 14)
+    rng = random.Random(9)
+    events = (generate.damaged if damage else generate.valid)(rng, operations=1_500, keys="abcdefg")
+    path = write(tmp_path / "history.jsonl", events)
+    one, *others = (
+        checker.check_file(path, COLUMN_CLAIMS, Options(tokens_span_keys=spans), Engine.COLUMNS, jobs)
+        for spans in (False, True)
+        for jobs in (1, 2, 7)
+    )
+    assert same(one, others[0])
+    assert same(one, others[1])
+    assert same(others[2], others[3])
+    assert same(others[2], others[4])
+
+
+def test_a_file_that_is_wrong_anywhere_is_left_to_the_plain_reader_by_several_processes(tmp_path: Path) -> None:
+    events = generate.valid(random.Random(10), operations=300)
+    for wrong in (0, len(events) // 2, len(events) - 1):
+        changed = list(events)
+        changed[wrong] = msgspec.structs.replace(changed[wrong], index=wrong + 1)
+        with pytest.raises(Unsuited):
+            read_columns(write(tmp_path / "history.jsonl", changed), jobs=3)
+    assert read_columns(write(tmp_path / "history.jsonl", events), jobs=3).events == len(events)
 
 
 def same(one: checker.Results, other: checker.Results) -> bool:
