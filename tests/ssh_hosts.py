@@ -90,9 +90,8 @@ class Lab:
         found = self.run(
             number,
             "nft list tables | grep -i fencepost; iptables-save 2>/dev/null | grep -i fencepost;"
-            "ls -d /root/.fencepost /home/*/.fencepost 2>/dev/null;"
-            "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ 2>/dev/null | grep -q ^FENCEPOST_RUN="
-            " && tr '\\0' ' ' <$p/cmdline; done",
+            "ls -d /root/.fencepost/* /root/.fencepost /home/*/.fencepost/* /home/*/.fencepost 2>/dev/null;"
+            "grep -lsa FENCEPOST_RUN= /proc/[0-9]*/environ | cut -d/ -f3 | xargs -r ps -o args= -ww -p",
         )
         return [line for line in found.splitlines() if line.strip()]
 
@@ -104,6 +103,9 @@ class Lab:
         container = self.containers[number]
         container.kill()
         container.start()
+        self.await_sshd(number)
+
+    def await_sshd(self, number: int) -> None:
         _await_sshd(self.hosts[number])
 
     def drop_connections(self, number: int) -> None:
@@ -117,17 +119,37 @@ class Lab:
     def hosts_file(self, path: Path, **more: object) -> Path:
         """A hosts file as a user writes it."""
         first = self.hosts[0]
-        lines = [f"user: {first.user}", f"key: {first.key}", f"known_hosts: {first.known_hosts}"]
-        lines += [f"{name}: {value}" for name, value in more.items()]
+        fields = {"user": first.user, "key": first.key, "known_hosts": first.known_hosts, **more}
+        lines = [f"{name}: {value}" for name, value in fields.items()]
         lines += ["hosts:", *(f"  - {{address: {host.address}, port: {host.port}}}" for host in self.hosts)]
         path.write_text("\n".join(lines) + "\n")
         return path
 
 
 @contextlib.contextmanager
+def _own_records(folder: Path) -> Iterator[None]:
+    """What is recorded of runs on hosts, and removed again, must not mix with this user's."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["XDG_STATE_HOME"]
+        else:
+            os.environ["XDG_STATE_HOME"] = before
+
+
+@contextlib.contextmanager
 def lab(folder: Path, count: int, *, user: str = "root", port: int = 22) -> Iterator[Lab]:
     """So many hosts, which are gone afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
+    with _own_records(folder), _containers(folder, count, user, port) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _containers(folder: Path, count: int, user: str, port: int) -> Iterator[Lab]:
     key = paramiko.ECDSAKey.generate()
     key.write_private_key_file(str(folder / "key"))
     client, name = engine(), f"fencepost-test-{secrets.token_hex(4)}"
@@ -135,8 +157,9 @@ def lab(folder: Path, count: int, *, user: str = "root", port: int = 22) -> Iter
     containers: list[Container] = []
     try:
         for number in range(count):
+            # What can't be started has to be removed as well.
             containers.append(
-                client.containers.run(
+                client.containers.create(
                     image(),
                     ["sh", "-c", _SSHD, "sh", f"{key.get_name()} {key.get_base64()}", str(port)],
                     name=f"{name}-{number}",
@@ -144,11 +167,11 @@ def lab(folder: Path, count: int, *, user: str = "root", port: int = 22) -> Iter
                     labels={LABEL: "yes"},
                     network=name,
                     init=True,
-                    detach=True,
                     # What root has on a host, as far as the testbed needs it.
                     cap_add=["NET_ADMIN", "SYS_PTRACE"],
                 )
             )
+            containers[-1].start()
         hosts = []
         for container in containers:
             container.reload()
