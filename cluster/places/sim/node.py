@@ -254,9 +254,10 @@ class SimNode:
     def receive(self, sender: str, message: Any) -> None:
         """As `_input`, which it would be most of the calls of, were it not for what a call costs."""
         core = self.core
-        if core is None or self._paused is not None:
+        if core is None or self._paused is not None or self._share is not None or self._backlog:
             self._input(lambda core, now: core.receive(now, sender, message))
             return
+        self._used_ns += INPUT_NS
         try:
             now = self._lease.read(self._loop.now)
             core.receive(now, sender, message)
