@@ -83,12 +83,12 @@ class Unsynced:
 
     def lose(self) -> int:
         """Undo what was not synced, as a power failure does: of each file all of it, or all behind a moment that is
-        drawn, which may be in the middle of a write. How many bytes were lost."""
+        drawn, which may be in the middle of a write. How many bytes were lost, at least one if there were any."""
         lost = 0
         with self._lock:
             for file in self._files.values():
                 written = sum(note.written for note in file.notes)
-                lost += _undo(file, self._draws.choice((0, self._draws.randrange(written + 1))))
+                lost += _undo(file, self._draws.choice((0, self._draws.randrange(written))) if written else 0)
             self.keep()
         return lost
 

@@ -39,6 +39,11 @@ class CpuQuota:
     def start(self) -> None:
         self._task = asyncio.create_task(self._keep(), name="cpu quota")
 
+    def abandon(self) -> None:
+        """Leave the process as it is; for one that has ended for good."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def end(self) -> None:
         """The process goes on. Idempotent."""
         if self._task is not None:

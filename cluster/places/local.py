@@ -299,6 +299,7 @@ class LocalPlace:
             # Reached with nodes alive only when the above was cancelled or failed.
             for entry in self._nodes.values():
                 entry.process.signal(signal.SIGKILL)
+                entry.process.abandon()
                 for reservation in entry.reservations:
                     reservation.close()
             self._controls.close()

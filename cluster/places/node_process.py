@@ -205,6 +205,11 @@ class NodeProcess:
                 self._quota = CpuQuota(limits.cpu, self._running_pid, self._halt, self._unhalt)
                 self._quota.start()
 
+    def abandon(self) -> None:
+        """The process has ended, and no other will be started."""
+        if self._quota is not None:
+            self._quota.abandon()
+
     def usage(self) -> Usage:
         if self._process is None or self.state() is ProcessState.DEAD:
             raise PlaceError(f"{self._node} is dead, and uses nothing")
