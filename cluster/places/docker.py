@@ -31,6 +31,8 @@ from pathlib import Path
 
 from cluster.concurrency import all_of
 from cluster.image import build
+from cluster.mounted import mount
+from cluster.mounted.mount import Mount
 from cluster.places import data_folder, docker_engine, docker_networks, vdso
 from cluster.places.agent_links import Agents
 from cluster.places.base import (
@@ -49,12 +51,23 @@ from cluster.places.base import (
     Usage,
     usable,
 )
-from cluster.places.controls import Controls
+from cluster.places.controls import DISK_NAME, Controls
 from cluster.places.docker_containers import Containers
 from cluster.places.docker_engine import Engine
 from cluster.places.docker_node import HOME, DockerNode
 from cluster.places.packet_filter import NODE_PORT
-from cluster.systems.base import MAIN_PORT, Address, HasPorts, NodeView, Port, Python, System, other_ports
+from cluster.systems.base import (
+    MAIN_PORT,
+    Address,
+    Feature,
+    HasPorts,
+    NodeView,
+    Port,
+    Python,
+    System,
+    features,
+    other_ports,
+)
 
 SETTLE_BUDGET_S = 20.0
 
@@ -86,6 +99,7 @@ class DockerPlace:
             Capability.MOVE_LEADERSHIP,
             Capability.CHANGE_MEMBERS,
             *([Capability.TURN_WALL_CLOCKS] if vdso.supported() else []),
+            *([Capability.MOUNT_DISKS] if mount.unsupported() is None else []),
         }
     )
 
@@ -100,13 +114,16 @@ class DockerPlace:
         self._controls = Controls()
         self._engine: Engine | None = None
         self._nodes: dict[str, DockerNode] = {}
+        self._mounts: dict[str, Mount] = {}
         self._direct = False
         self._equipment: frozenset[Capability] = frozenset()
         self._gateway = ""  # where packets come from that this machine sends to containers directly
 
     def equip(self, capabilities: Collection[Capability]) -> None:
-        self._controls.equip(capabilities, self.system)
-        self._equipment = usable(capabilities, self.system)
+        # Disks of systems that can't fail by themselves are mounted.
+        wanted = frozenset(capabilities) | (self.capabilities & {Capability.MOUNT_DISKS})
+        self._controls.equip(wanted, self.system)
+        self._equipment = usable(wanted, self.system)
 
     @staticmethod
     def prepare(say: Callable[[str], object]) -> None:
@@ -139,6 +156,9 @@ class DockerPlace:
         for node, network in networks.by_node.items():
             (self._home(node) / "data").mkdir(parents=True, exist_ok=True)
             controls = self._controls.lay_out(node, self._home(node), HOME)
+            mounts = controls.disk is not None and Feature.DISK not in features(self.system)
+            if mounts:
+                self._mounts[node] = Mount(self._home(node) / "data", self._home(node) / DISK_NAME)
             peers = await self._peers(node)
             view = NodeView(
                 node,
@@ -146,7 +166,7 @@ class DockerPlace:
                 peers[MAIN_PORT],
                 Path(HOME / "data"),
                 controls.clock,
-                controls.disk,
+                None if mounts else controls.disk,
                 hostile=Capability.CORRUPT_LINKS in self._equipment,
                 advertise=network.inner,
                 python=Python(["python3", "-m"]),
@@ -156,6 +176,9 @@ class DockerPlace:
                 },
             )
             self._nodes[node] = DockerNode(containers, self.system, view, network, self._home(node), user)
+
+        # A container sees what is mounted when it is made.
+        await all_of(mount.start(self._folder) for mount in self._mounts.values())
 
     async def _peers(self, node: str) -> dict[str, dict[str, Address]]:
         """Where a node reaches each port of the others: through its agent, if the run is going to shape links."""
@@ -181,6 +204,8 @@ class DockerPlace:
 
     async def kill_node(self, node: str) -> None:
         await self._node(node).kill()
+        if node in self._mounts:
+            await self._mounts[node].lose()
 
     async def stop_node(self, node: str) -> None:
         await self._node(node).stop()
@@ -292,6 +317,8 @@ class DockerPlace:
 
     async def close(self) -> None:
         await self._agents.close()
+        for node in self._mounts:
+            self._controls.break_disk(node, None, 0)  # who waits for its disk can't end
         self._controls.close()
         engine = self._engine
         if engine is None:
@@ -307,6 +334,8 @@ class DockerPlace:
             # goes on when this is cancelled.
             self._engine = None
             problems += await asyncio.to_thread(self._collect_and_remove, engine)
+            mounts, self._mounts = self._mounts, {}
+            await all_of(mount.end() for mount in mounts.values())
         if problems:
             raise PlaceError("; ".join(problems))
 
