@@ -111,7 +111,8 @@ def page(rows: list[Row], missing: list[str], load: float) -> str:
         *(row.line() for row in rows),
     ]
     if missing:
-        lines += ["", f"Not found by the kill matrix, so not shrunk: {', '.join(f'`{name}`' for name in missing)}."]
+        names = ", ".join(f"`{name}`" for name in missing)
+        lines += ["", f"Not found by the kill matrix, or no longer with its seed, so not shrunk: {names}."]
     return "\n".join([*lines, ""])
 
 
@@ -127,7 +128,7 @@ def command() -> None:
         row = measured(mutant)
         if row is None:
             missing.append(mutant)
-            print(f"{mutant}: not found by the kill matrix", flush=True)
+            print(f"{mutant}: not found, or no longer with the kill matrix' seed", flush=True)
             continue
         rows.append(row)
         print(row.line(), flush=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from checker.history import NEMESIS, Event, EventType, HistoryWriter, Recorder
@@ -24,10 +24,11 @@ from cluster import places, systems
 from cluster.places.base import CutsClients, Equippable, Place, PlaceError, TellsOfItself
 from cluster.readiness import Readiness, await_ready
 from cluster.systems.base import LockClient
-from fencepost import evidence, hosts_file, losses
+from fencepost import evidence, hosts_file, losses, quorum
 from fencepost.interrupts import Interrupts
 from fencepost.quantities import NS_PER_MS
 from fencepost.scenario import Scenario, chaos
+from fencepost.scenario.model import RECOVER_QUORUM
 from fencepost.store import RunFolder
 from nemesis.clients import ClientPauses
 from nemesis.clocks import ClockBound
@@ -85,6 +86,8 @@ def budget_s(scenario: Scenario) -> float:
     """All phases together: what no run can take unless something hangs."""
     place = start_budget_s(scenario) + stop_budget_s(scenario)
     phases = READY_BUDGET_S + HEAL_BUDGET_S + RECOVERY_BUDGET_S + COUNTERS_BUDGET_S
+    if scenario.recovery == RECOVER_QUORUM:
+        phases += RECOVERY_BUDGET_S + SLACK_S
     return place + phases + main_budget_s(scenario) + final_budget_s(scenario) + 2 * (DRAIN_S + SLACK_S)
 
 
@@ -149,7 +152,7 @@ class Conductor:
         self._enter("starting")
         await _bounded(self.place.start(), start_budget_s(self._scenario), "the place did not start")
         logger.info("nodes: %s", ", ".join(f"{node} at {self.place.address(node)}" for node in self.place.nodes))
-        readiness = await _readiness(self.place, READY_BUDGET_S)
+        readiness = await _readiness(self.place, self.place.nodes, READY_BUDGET_S)
         logger.info("%s", readiness.describe())
         if not readiness.complete:
             raise Failure(f"the cluster did not get ready: {readiness.describe()}")
@@ -356,9 +359,18 @@ class _Recording:
             self._problems += _words(problem)
 
     async def _recovery(self) -> None:
-        readiness = await _readiness(self._place, RECOVERY_BUDGET_S)
+        if self._scenario.recovery == RECOVER_QUORUM:
+            nodes = quorum.drawn(self._place.nodes, self._scenario.seed)
+            async with quorum.alone(self._place, nodes):
+                await self._served_by(nodes)
+        await self._served_by(self._place.nodes)
+
+    async def _served_by(self, nodes: Sequence[str]) -> None:
+        readiness = await _readiness(self._place, nodes, RECOVERY_BUDGET_S)
         logger.info("%s", readiness.describe())
         value: dict[str, Any] = {"seconds": round(readiness.seconds, 3)}
+        if len(nodes) < len(self._place.nodes):
+            value["nodes"] = list(nodes)
         if not readiness.complete:
             value["error"] = readiness.describe()
         self._record(NEMESIS, "info", "ready", value=value)
@@ -419,7 +431,7 @@ async def _bounded(work: Awaitable[T], budget_s: float, complaint: str) -> T:
         raise Failure(f"{complaint} within {budget_s:g} s") from problem
 
 
-async def _readiness(place: Place, budget_s: float) -> Readiness:
+async def _readiness(place: Place, nodes: Sequence[str], budget_s: float) -> Readiness:
     """Asking a node is bounded; asking a place what a node does is bounded here. Raises Failure."""
-    work = await_ready(place, place.nodes, budget_s)
+    work = await_ready(place, nodes, budget_s)
     return await _bounded(work, budget_s + SLACK_S, f"the place {place.name} did not say what its nodes do")

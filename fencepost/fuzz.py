@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -23,7 +24,7 @@ from fencepost.engines import LOST, Deadly
 from fencepost.exits import Exit
 from fencepost.scenario import Scenario
 from fencepost.simulation import simulate
-from fencepost.variants import variant
+from fencepost.variants import changed, variant
 
 #: One seed in so many is run twice and compared.
 TWICE_EVERY = 50
@@ -31,22 +32,26 @@ TWICE_EVERY = 50
 #: How often a seed is given to the executor again when its worker died.
 ATTEMPTS_MAX = 3
 
+#: Of the runs that reached something new, so many are remembered.
+KEPT_MAX = 200
+
 #: What is added up over all runs, beside what is listed in a run's coverage.
 COUNTED = ("operations", "leader_changes", "expiries", "ghosts", "faults")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One seed of one scenario, and how often it was tried before. `exact`: the scenario as it is, only the seed is
-    set; otherwise the variant that the seed stands for."""
+    """One seed of one scenario, and how often it was tried before. `exact`: the scenario as it is, seed and all;
+    otherwise the variant that the seed stands for."""
 
     scenario: Scenario
     seed: int
     twice: bool = False
     attempt: int = 0
+    exact: bool = False
 
     def variant(self) -> Scenario:
-        return variant(self.scenario, self.seed)
+        return self.scenario if self.exact else variant(self.scenario, self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,37 @@ class Ran:
     coverage: dict[str, int]
     message: str = ""
     failure: str | None = None
+    #: What the nodes' cores reached (`cluster.places.sim.reached`).
+    edges: frozenset[int] = frozenset()
+    #: What was run, where that is not the variant of its seed.
+    plan: Scenario | None = None
+
+
+class Guide:
+    """Where to look next. Runs that reached an edge that none before them did are kept; every second job is one of
+    these, changed (`variants.changed`), the newest ones more often. So what comes next depends on what came back
+    first; what was run, a run itself says."""
+
+    def __init__(self, planned: Iterable[Job]) -> None:
+        self._planned = iter(planned)
+        self._kept: list[Scenario] = []
+        self._number = 0
+
+    def __iter__(self) -> Iterator[Job]:
+        return self
+
+    def __next__(self) -> Job:
+        self._number += 1
+        if self._number % 2 or not self._kept:
+            return next(self._planned)
+        draws = random.Random(f"{self._number}/guide")
+        newest = self._kept[-KEPT_MAX:]
+        plan = changed(newest[int(len(newest) * max(draws.random(), draws.random()))], self._number)
+        return Job(plan, plan.seed, twice=self._number % TWICE_EVERY == 0, exact=True)
+
+    def keep(self, job: Job) -> None:
+        """Its run reached something new."""
+        self._kept.append(job.variant())
 
 
 @dataclass(slots=True)
@@ -74,10 +110,14 @@ class Tally:
     coverage: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     claims: Counter[str] = field(default_factory=Counter)
+    #: All edges that were reached; and after how many runs there were how many, whenever a tenth more were.
+    edges: set[int] = field(default_factory=set)
+    grown: list[tuple[int, int]] = field(default_factory=list)
     found: list[Ran] = field(default_factory=list)
     failed: list[Ran] = field(default_factory=list)
 
-    def add(self, ran: Ran, *, twice: bool) -> None:
+    def add(self, ran: Ran, *, twice: bool) -> bool:
+        """Whether it reached an edge that none before it had."""
         self.runs += 1
         self.twice += twice
         self.simulated_s += ran.simulated_s
@@ -88,6 +128,11 @@ class Tally:
             self.failed.append(ran)
         elif ran.violated:
             self.found.append(ran)
+        before = len(self.edges)
+        self.edges |= ran.edges
+        if not self.grown or len(self.edges) >= 1.1 * self.grown[-1][1]:
+            self.grown.append((self.runs, len(self.edges)))
+        return len(self.edges) > before
 
     @property
     def exit(self) -> Exit:
@@ -103,8 +148,13 @@ class Tally:
         counts = ", ".join(f"{name.replace('_', ' ')} {self.coverage[name]:,}" for name in COUNTED)
         return (
             f"{self.runs:,} seeds ({per_second:.1f}/s), {self.simulated_s:,.0f} simulated s ({simulated:.0f}/s),"
-            f" {counts}; violations {len(self.found)}"
+            f" {counts}, edges {self._edges()}; violations {len(self.found)}"
         )
+
+    def _edges(self) -> str:
+        """How many, and how many seeds ago there were a tenth fewer."""
+        since = f" (a tenth of them in the last {self.runs - self.grown[-1][0]:,} seeds)" if len(self.grown) > 1 else ""
+        return f"{len(self.edges):,}{since}"
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -113,6 +163,7 @@ class Tally:
             "seconds": round(self.seconds, 3),
             "simulated_s": round(self.simulated_s, 3),
             "coverage": dict(self.coverage),
+            "edges": {"reached": len(self.edges), "grown": [list(point) for point in self.grown]},
             "verdicts": dict(self.verdicts),
             "claims": dict(self.claims),
             "found": [{"scenario": one.scenario, "seed": one.seed, "claims": list(one.violated)} for one in self.found],
@@ -133,6 +184,7 @@ def jobs(scenarios: Sequence[Scenario], seeds: Iterable[int]) -> Iterator[Job]:
 def work(job: Job) -> Ran:
     """Run one job; in a worker."""
     scenario = job.variant()
+    plan = scenario if job.exact else None
     run = simulate(scenario)
     failure = run.failure
     if job.twice and failure is None:
@@ -140,7 +192,7 @@ def work(job: Job) -> Ran:
         if _digest(again.events) != _digest(run.events):
             failure = "two runs of this seed gave two histories: the simulation is not deterministic"
     if run.results is None or failure is not None:
-        return Ran(scenario.name, job.seed, (), "failed", run.simulated_s, {}, failure=failure)
+        return Ran(scenario.name, job.seed, (), "failed", run.simulated_s, {}, failure=failure, plan=plan)
     findings = [
         finding.message
         for claim in run.violated
@@ -149,7 +201,7 @@ def work(job: Job) -> Ran:
     ]
     return Ran(
         scenario.name, job.seed, run.violated, str(run.results.verdict), run.simulated_s, dict(run.results.coverage),
-        findings[0] if findings else "",
+        findings[0] if findings else "", edges=run.edges, plan=plan,
     )  # fmt: skip
 
 
@@ -198,7 +250,8 @@ def fuzz(
                     for one in lost:
                         running |= _again(pool, one)
                     break
-                tally.add(ran, twice=job.twice)
+                if tally.add(ran, twice=job.twice) and isinstance(planned, Guide):
+                    planned.keep(job)
                 tally.seconds = clock() - started
                 observe(tally, ran)
     except KeyboardInterrupt:
@@ -213,5 +266,5 @@ def _again(pool: Executor, job: Job) -> dict[Future[Ran], Job]:
     """Give a job that was lost with its worker to another one. Raises RuntimeError when that happened too often."""
     if job.attempt + 1 >= ATTEMPTS_MAX:
         raise RuntimeError(f"the workers that ran seed {job.seed} of {job.scenario.name} died {ATTEMPTS_MAX} times")
-    next_job = Job(job.scenario, job.seed, job.twice, job.attempt + 1)
+    next_job = replace(job, attempt=job.attempt + 1)
     return {pool.submit(work, next_job): next_job}

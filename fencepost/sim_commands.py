@@ -49,6 +49,10 @@ def fuzz(
     ] = None,
     jobs: JobsOption = None,
     engine: EngineOption = None,
+    guide: Annotated[
+        bool | None,
+        typer.Option("--guide/--no-guide", help="Every second run is a change of one that reached something new."),
+    ] = None,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Collect violations, don't stop at the first.")
     ] = False,
@@ -60,7 +64,8 @@ def fuzz(
 
     Each seed runs a variant of the scenario: sizes, leases and faults are drawn from it. What violates a claim is run
     once more into a folder of its own, with the YAML that `repro` and `shrink` take. The exit code is that of the worst
-    run; too little coverage is no matter here.
+    run; too little coverage is no matter here. With --for, every second run is a change of an earlier one that reached
+    something new in the nodes; with --seeds only if you ask for it with --guide.
     """
     import itertools
 
@@ -75,11 +80,13 @@ def fuzz(
     except ValueError as problem:
         raise UserError(f"--seeds: found {seeds!r}; expected {problem}") from None
     loaded = [_with_mutant(runner.load(path), mutant) for path in scenarios]
+    planned = fuzzing.jobs(loaded, chosen)
+    guided = seeds is None if guide is None else guide
     progress = _Progress(console)
     where = _engine(engine, jobs)
     try:
         tally = fuzzing.fuzz(
-            fuzzing.jobs(loaded, chosen),
+            fuzzing.Guide(planned) if guided else planned,
             where.open,
             where.width,
             keep_going=keep_going,
@@ -92,7 +99,7 @@ def fuzz(
     for ran in tally.failed[:5]:
         console.print(f"failed      {ran.scenario}, seed {ran.seed}: {ran.failure}", markup=False, soft_wrap=True)
     for ran in sorted(tally.found, key=lambda one: one.seed)[:5]:
-        scenario = variants.variant(next(one for one in loaded if one.name == ran.scenario), ran.seed)
+        scenario = ran.plan or variants.variant(next(one for one in loaded if one.name == ran.scenario), ran.seed)
         console.print(
             f"violation   {ran.scenario}, seed {ran.seed}: {', '.join(ran.violated)}", markup=False, soft_wrap=True
         )

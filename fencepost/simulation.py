@@ -11,6 +11,7 @@ from pathlib import Path
 import checker
 from checker.history import Event
 from cluster import places
+from cluster.places.sim import SimPlace
 from fencepost import analysis, conduct, evidence
 from fencepost.interrupts import Interrupts
 from fencepost.scenario import Scenario
@@ -28,6 +29,8 @@ class Simulated:
     results: checker.Results | None
     resolved: tuple[FaultSpec, ...]
     failure: str | None = None
+    #: What the nodes' cores have reached (`cluster.places.sim.reached`).
+    edges: frozenset[int] = frozenset()
 
     @property
     def violated(self) -> tuple[str, ...]:
@@ -55,7 +58,8 @@ def simulate(scenario: Scenario) -> Simulated:
         found = evidence.of(conductor.place, conductor.origin_ns)
     options = analysis.options(scenario, conductor.tokens_span_keys, found)
     results = checker.check(events, analysis.claims(scenario, found), options)
-    return Simulated(scenario, events, results, conductor.resolved)
+    edges = conductor.place.edges() if isinstance(conductor.place, SimPlace) else frozenset()
+    return Simulated(scenario, events, results, conductor.resolved, edges=edges)
 
 
 def _ignore(phase: str) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from cluster.registry import UnknownName
 from fencepost.scenario import Scenario
+from fencepost.scenario.model import RECOVER_ALL, RECOVER_QUORUM
 from fencepost.scenario.rules import complaints
 from nemesis.kinds import CRASH_LOOP, KILL, MEMBERSHIP, PARTITION, PAUSE, RANDOM, TRANSFER
 from nemesis.spec import FaultSpec, Moment
@@ -47,8 +48,28 @@ def variant(scenario: Scenario, seed: int) -> Scenario:
         nodes=draws.choice((3, 3, 5, scenario.nodes)),
         workload=_workload(scenario.workload, draws),
         nemesis=_faults(scenario, draws),
+        recovery=draws.choice((RECOVER_ALL, RECOVER_QUORUM)),
     )
     return drawn if _sound(drawn) else plain
+
+
+def changed(scenario: Scenario, number: int) -> Scenario:
+    """A variant of a variant: the same with another seed, and mostly one thing about it drawn anew. The same for the
+    same number everywhere."""
+    draws = random.Random(f"{number}/changed/{scenario.name}")
+    seeded = replace(scenario, seed=draws.randrange(2**32))
+    match draws.randrange(5):
+        case 0:
+            return seeded
+        case 1:
+            drawn = replace(seeded, workload=_workload(scenario.workload, draws))
+        case 2:
+            drawn = replace(seeded, nemesis=(*scenario.nemesis, _random_faults(draws)))
+        case 3:
+            drawn = replace(seeded, nemesis=(*scenario.nemesis, _at_a_transition(draws)))
+        case _:
+            drawn = replace(seeded, nemesis=tuple(fault for fault in scenario.nemesis if draws.random() < 0.7))
+    return drawn if _sound(drawn) else seeded
 
 
 def _workload(spec: WorkloadSpec, draws: random.Random) -> WorkloadSpec:
@@ -70,12 +91,16 @@ def _workload(spec: WorkloadSpec, draws: random.Random) -> WorkloadSpec:
 def _faults(scenario: Scenario, draws: random.Random) -> tuple[FaultSpec, ...]:
     kept = [fault for fault in scenario.nemesis if draws.random() < 0.7]
     if draws.random() < ADDED_SHARE:
-        every_ms = draws.choice((1_500, 3_000, 6_000))
-        lasts_ms = draws.choice((600, 1_000, every_ms // 2, every_ms * 3 // 4))
-        kept.append(FaultSpec(RANDOM, every_ns=every_ms * MS, for_ns=lasts_ms * MS, options=(("kinds", ADDED_KINDS),)))
+        kept.append(_random_faults(draws))
     if draws.random() < TRANSITION_SHARE:
         kept.append(_at_a_transition(draws))
     return tuple(kept)
+
+
+def _random_faults(draws: random.Random) -> FaultSpec:
+    every_ms = draws.choice((1_500, 3_000, 6_000))
+    lasts_ms = draws.choice((600, 1_000, every_ms // 2, every_ms * 3 // 4))
+    return FaultSpec(RANDOM, every_ns=every_ms * MS, for_ns=lasts_ms * MS, options=(("kinds", ADDED_KINDS),))
 
 
 def _at_a_transition(draws: random.Random) -> FaultSpec:

@@ -41,6 +41,9 @@ def _excusable(result: ClaimResult) -> bool:
     return result.verdict is Verdict.UNKNOWN and broken
 
 
+#: Who has to serve after the faults: all nodes, or first a majority by itself.
+RECOVER_ALL, RECOVER_QUORUM = "all", "quorum"
+
 #: What `assumptions.settle` may say.
 SETTLE_FROM_LOG, SETTLE_NOTHING = "log", "nothing"
 
@@ -71,6 +74,8 @@ class Scenario:
     #: Whether operations of unknown outcome are settled from the log of the nodes, where these give it.
     settle: bool = True
     nemesis: tuple[FaultSpec, ...] = ()
+    #: Who has to serve when the faults are healed.
+    recovery: str = RECOVER_ALL
     checks: tuple[str, ...] = ()
     #: Minimums that a run must reach to be accepted.
     coverage: Mapping[str, int] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from checker import CLAIMS, COVERAGE_KEYS, DEFAULT_CLAIMS
 from cluster import mutants, places, registry
 from cluster.words import counted
 from fencepost import quantities
-from fencepost.scenario.model import SETTLE_FROM_LOG, SETTLE_NOTHING, Expectation, Scenario
+from fencepost.scenario.model import RECOVER_ALL, RECOVER_QUORUM, SETTLE_FROM_LOG, SETTLE_NOTHING, Expectation, Scenario
 from fencepost.scenario.rules import complaints
 from fencepost.store import RunFolder
 from fencepost.yaml_file import Document, Fields, Item, Problem, ScenarioError, Wrong, choice, one_of, open_yaml
@@ -38,6 +38,7 @@ FIELDS = (
     "assumptions",
     "workload",
     "nemesis",
+    "recovery",
     "checks",
     "coverage",
     "expect",
@@ -213,6 +214,7 @@ def _scenario(root: Item, path: Path) -> Scenario:
         settle=assumptions.settle == SETTLE_FROM_LOG,
         workload=workload,
         nemesis=fields.get("nemesis", _nemesis, ()),
+        recovery=fields.get("recovery", one_of((RECOVER_ALL, RECOVER_QUORUM)), RECOVER_ALL),
         checks=fields.get("checks", _claims, DEFAULT_CLAIMS),
         coverage=fields.get("coverage", _coverage, {}),
         expect=fields.get("expect", _expectation, Expectation()),

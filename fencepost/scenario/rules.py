@@ -12,11 +12,12 @@ from typing import NamedTuple
 from checker import CLAIMS, EXCUSABLE, NEVER_INVALID
 from checker.coverage import FAULT_KINDS
 from cluster import places, registry, systems
+from cluster.places.base import Capability
 from cluster.registry import UnknownName
 from cluster.words import counted
 from fencepost.quantities import NS_PER_MS, format_duration, plain
 from fencepost.scenario import chaos
-from fencepost.scenario.model import Scenario
+from fencepost.scenario.model import RECOVER_QUORUM, Scenario
 from fencepost.yaml_file import choice
 from nemesis.spec import FaultSpec, first_start_ns, validate
 from nemesis.swarm import RANDOM_THROUGHOUT
@@ -125,6 +126,9 @@ def _faults(scenario: Scenario) -> Iterator[Complaint]:
     except UnknownName:
         return
     nodes = scenario.node_names()
+    if scenario.recovery == RECOVER_QUORUM and Capability.KILL not in capabilities:
+        remedy = "all, or a place that can kill nodes, such as local"
+        yield Complaint("recovery", f"a majority by itself at the place {scenario.place}", remedy, ("place",))
     if scenario.nemesis == (RANDOM_THROUGHOUT,) and scenario.time_limit_ns < RANDOM_NS_MIN:
         found = f"random in a run of {format_duration(scenario.time_limit_ns)}, in which no fault fits"
         remedy = f"a time limit of at least {format_duration(RANDOM_NS_MIN)}, or a list of faults"

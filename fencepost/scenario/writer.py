@@ -15,7 +15,7 @@ from fencepost.quantities import (
     format_speed,
     format_step,
 )
-from fencepost.scenario.model import SETTLE_NOTHING, Expectation, Scenario
+from fencepost.scenario.model import RECOVER_ALL, SETTLE_NOTHING, Expectation, Scenario
 from nemesis.kinds import Form, parameters
 from nemesis.spec import FaultSpec
 from workloads import kinds
@@ -37,6 +37,7 @@ def dump(scenario: Scenario) -> str:
         "assumptions": _assumptions(scenario),
         "workload": _workload(scenario.workload),
         "nemesis": [_fault(spec) for spec in scenario.nemesis],
+        **({} if scenario.recovery == RECOVER_ALL else {"recovery": scenario.recovery}),
         "checks": list(scenario.checks),
         "coverage": dict(scenario.coverage),
         "expect": _expectation(scenario.expect),

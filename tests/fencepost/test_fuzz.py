@@ -14,14 +14,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fencepost import fuzz, matrix, runner, sequence, shrink, simpler
+from fencepost import fuzz, matrix, quorum, runner, sequence, shrink, simpler
 from fencepost import scenario as scenarios
 from fencepost.exits import Exit
 from fencepost.fuzz import Job, Ran, Tally
 from fencepost.scenario import Scenario
 from fencepost.scenario.rules import complaints
 from fencepost.simulation import Simulated, simulate
-from fencepost.variants import seeds_of, variant
+from fencepost.variants import changed, seeds_of, variant
 from nemesis.spec import FaultSpec
 
 FOLDER = Path(__file__).parents[2] / "workloads" / "scenarios"
@@ -101,6 +101,42 @@ def test_a_simulation_that_differs_is_a_failure_of_the_harness(monkeypatch: pyte
     tally = fuzzed(shipped("mutex-kills", time_limit_ns=2 * 10**9, nemesis=()), range(1))
     assert tally.exit is Exit.HARNESS
     assert "not deterministic" in (tally.failed[0].failure or "")
+
+
+def test_runs_that_reach_something_new_are_kept_and_changed() -> None:
+    plan = shipped("mutex-kills", time_limit_ns=2 * 10**9, nemesis=())
+    guide = fuzz.Guide(fuzz.jobs([plan], range(4)))
+    ran: list[Ran] = []
+    tally = fuzz.fuzz(guide, Here, lambda _: 1, keep_going=True, for_s=None, observe=lambda _, one: ran.append(one))
+    planned, guided = [one for one in ran if one.plan is None], [one for one in ran if one.plan is not None]
+    assert [one.seed for one in planned] == [0, 1, 2, 3]
+    assert len(guided) == 2
+    assert all(one.plan is not None and not list(complaints(one.plan)) for one in guided)
+    assert tally.edges == set().union(*(one.edges for one in ran))
+    assert tally.grown[0] == (1, len(ran[0].edges))
+    assert f"edges {len(tally.edges):,}" in tally.words()
+    again = simulate(guided[0].plan or plan)
+    assert again.edges == guided[0].edges
+
+
+def test_a_change_is_the_same_for_the_same_number() -> None:
+    base = variant(shipped("mutex-partitions"), 7)
+    some = [changed(base, number) for number in range(40)]
+    assert some == [changed(base, number) for number in range(40)]
+    assert all(not list(complaints(one)) for one in some)
+    assert len({(one.workload, one.nemesis) for one in some}) > 10
+    assert {one.place for one in some} == {"sim"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_majority_by_itself_has_to_serve_when_that_is_demanded(seed: int) -> None:
+    plan = shipped("mutex-kills", time_limit_ns=2 * 10**9, nemesis=(), coverage={}, place="sim", seed=seed)
+    run = simulate(replace(plan, nodes=5, recovery="quorum", checks=("recovery", "linearizable")))
+    alone, all_nodes = [event.value or {} for event in run.events if event.f == "ready"]
+    assert (len(alone["nodes"]), "nodes" in all_nodes) == (3, False)
+    assert tuple(alone["nodes"]) == quorum.drawn([f"n{number}" for number in range(1, 6)], seed)
+    assert run.results is not None
+    assert run.results.claims["recovery"].verdict == "valid"
 
 
 def test_variants_are_sound_differ_and_are_the_same_for_the_same_seed() -> None:

@@ -263,6 +263,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         seed=draw(st.integers(0, 2**63 - 1)),
         clock_error=draw(st.floats(0, 1, exclude_max=True)),
         nemesis=tuple(spec for spec in faults if not validate(spec, nodes, TIME_LIMIT_NS, able, clients=1)),
+        recovery=draw(st.sampled_from(("all", "quorum"))),
         checks=checks,
         coverage=draw(st.dictionaries(st.sampled_from(["leader_changes", "operations"]), st.integers(0, 3))),
         expect=draw(expectations(checks)),

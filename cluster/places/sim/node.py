@@ -27,6 +27,7 @@ from cluster.places.sim.disk import LOG, SimDisk
 from cluster.places.sim.draws import stream
 from cluster.places.sim.loop import VirtualLoop
 from cluster.places.sim.network import MS, Connection, Latency, SimLink
+from cluster.places.sim.reached import Reached, state
 
 #: From the start of a process until it listens.
 BOOT_NS = (20 * MS, 150 * MS)
@@ -61,6 +62,7 @@ class SimNode:
         self.applied: list[tuple[int, int, Applied]] = []
         self.proposed: list[Proposed] = []
         self.failures: list[str] = []
+        self.reached = Reached()
         self.log: list[str] = []
         self._loop, self._seed, self._members, self._on_leader = loop, seed, members, on_leader
         self._core_type, self._fsync, self._snapshot_every = core_type, fsync, snapshot_every
@@ -259,9 +261,11 @@ class SimNode:
             return
         self._used_ns += INPUT_NS
         try:
+            before = state(core)
             now = self._lease.read(self._loop.now)
             core.receive(now, sender, message)
             self._flush(core, now)
+            self.reached.note(message, before, state(core))
         except Exception as problem:
             self._fail(problem)
 

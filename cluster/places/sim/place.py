@@ -272,6 +272,10 @@ class SimPlace:
         """What came into each node's log for tagged requests while it led."""
         return {name: node.proposed for name, node in self._nodes.items()}
 
+    def edges(self) -> frozenset[int]:
+        """What the nodes' cores have reached (`cluster.places.sim.reached`)."""
+        return frozenset().union(*(node.reached.edges() for node in self._nodes.values()))
+
     def seen(self, node: str) -> NodeStatus | None:
         says = self._node(node).status()
         return None if says is None else told(says)
