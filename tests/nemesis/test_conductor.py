@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.places.base import Link, PlaceError, ProcessState
+from cluster.places.local import LocalPlace
 from nemesis.spec import FOR_NS_MIN, validate
 from tests.nemesis.arena import LIMIT_NS, MS, Arena, fault, open_arena
 
@@ -159,10 +160,12 @@ async def test_a_pause_of_a_killed_node_is_skipped_and_the_kill_heals_alone(aren
 
 
 async def test_a_node_that_died_by_itself_is_left_dead(arena: Arena) -> None:
-    process = arena.place._nodes["n5"].process
-    assert process is not None
-    os.kill(process.pid, signal.SIGKILL)
-    await process.wait()
+    assert isinstance(arena.place, LocalPlace)
+    pid = arena.place._nodes["n5"].process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while await arena.place.state("n5") is not ProcessState.DEAD:
+        await asyncio.sleep(0.01)
     await arena.nemesis([fault("kill", ("n5",)), fault("pause", "all")]).run()
     assert arena.event("f1", "skipped")["reason"] == "nothing to kill: n5 is dead"
     assert arena.event("f2", "injected")["targets"] == ["n1", "n2", "n3", "n4"]
