@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,19 +80,13 @@ def clean(say: Say, *, everything: bool = False, images: bool = False, hosts: Se
     on those, whoever's run has left it."""
     report = Report()
     found, without_docker = leftovers.find()
+    _remove_dead(found, report, say, everything)
     if hosts:
+        # Afterwards: what is recorded here as well is gone by then.
         there, problems = leftovers.find_on(hosts)
-        found += there
         for problem in problems:
             _fail(report, say, problem)
-    for leftover in found:
-        alive = leftover.alive()
-        if alive is False or everything:
-            _remove(leftover, report, say)
-        else:
-            why = "its harness can't be judged from here" if alive is None else "its harness is alive"
-            report.kept.append(leftover.describe())
-            say(f"kept        {leftover.describe()}: {why} (--all removes it)")
+        _remove_dead(there, report, say, everything)
     if without_docker is not None:
         say(f"docker      {without_docker}")
     elif images:
@@ -100,6 +94,17 @@ def clean(say: Say, *, everything: bool = False, images: bool = False, hosts: Se
     if not (report.removed or report.kept or report.failed):
         say("nothing was left to remove")
     return report
+
+
+def _remove_dead(found: Iterable[Leftover], report: Report, say: Say, everything: bool) -> None:
+    for leftover in found:
+        alive = leftover.alive()
+        if alive is False or everything:
+            _remove(leftover, report, say)
+        elif leftover.describe() not in report.kept:
+            why = "its harness can't be judged from here" if alive is None else "its harness is alive"
+            report.kept.append(leftover.describe())
+            say(f"kept        {leftover.describe()}: {why} (--all removes it)")
 
 
 def _remove(leftover: Leftover, report: Report, say: Say) -> None:
