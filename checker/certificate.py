@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
-from checker import column_sweep, cycles, graph, linearizable, verifier
+from checker import column_sweep, cycles, graph, linearizable, together, verifier, verify_together
+from checker.column_claims import operations_by_key
 from checker.column_reader import read_columns
+from checker.column_together import Locks
 from checker.columns import Columns, Unsuited, columns_of
 from checker.history import OPEN, read
 from checker.verdict import Verdict
@@ -18,11 +22,14 @@ CLAIM = linearizable.CLAIM
 
 
 class NoCertificate(ValueError):
-    """The history can be checked, but not certified: it holds numbers beyond 64 bits."""
+    """The history can be checked, but not certified."""
 
 
-def certify(path: str | os.PathLike[str]) -> Certificate:
-    """Decide the history once more and write down why. Raises HistoryError, NoCertificate."""
+def certify(path: str | os.PathLike[str], *, tokens_span_keys: bool = False) -> Certificate:
+    """Decide the history once more and write down why: of each key, or with `tokens_span_keys` of all together.
+
+    Raises HistoryError; NoCertificate for numbers beyond 64 bits, and for keys whose fitting together could be decided
+    only by telling apart ways to use acquires of unknown outcome."""
     try:
         columns = read_columns(path)
     except Unsuited:
@@ -32,12 +39,17 @@ def certify(path: str | os.PathLike[str]) -> Certificate:
             raise NoCertificate(f"{path}: no certificate can be made of it ({problem})") from None
     witnesses: dict[str, Witness] = {}
     contradictions: list[Contradiction] = []
-    for key, rows in columns.by_key.items():
-        verdict = column_sweep.decide(column_sweep.Lock(columns, rows))
-        if isinstance(verdict, column_sweep.Fits):
-            witnesses[key] = _witness(verdict)
-        else:
+    locks = {key: column_sweep.Lock(columns, rows) for key, rows in columns.by_key.items()}
+    spans = tokens_span_keys and len(locks) > 1
+    found = Locks(list(locks.values())).witness() if spans else None
+    for place, (key, lock) in enumerate(locks.items()):
+        verdict = column_sweep.decide(lock)
+        if not isinstance(verdict, column_sweep.Fits):
             contradictions.append(_contradiction(key, columns, verdict))
+        else:
+            witnesses[key] = _witness(column_sweep.intervals(verdict) if found is None else found[place])
+    if spans and found is None and not contradictions:
+        contradictions.append(_between_keys(path, columns, list(locks.values())))
     certificate = Certificate(
         format=verifier.FORMAT,
         claim=CLAIM,
@@ -46,6 +58,7 @@ def certify(path: str | os.PathLike[str]) -> Certificate:
         witnesses={} if contradictions else witnesses,
         contradictions=contradictions,
         seal="",
+        tokens_span_keys=tokens_span_keys,
     )
     return seal(certificate)
 
@@ -58,8 +71,7 @@ def write(path: str | os.PathLike[str], certificate: Certificate) -> None:
     Path(path).write_bytes(msgspec.json.encode(certificate, order="deterministic") + b"\n")
 
 
-def _witness(fits: column_sweep.Fits) -> Witness:
-    intervals = column_sweep.intervals(fits)
+def _witness(intervals: list[column_sweep.Interval]) -> Witness:
     return Witness(
         token=[interval.token for interval in intervals],
         enter=[interval.enter for interval in intervals],
@@ -86,3 +98,26 @@ def _contradiction(key: str, columns: Columns, refused: column_sweep.Refused) ->
     except verifier.Rejected:
         return Contradiction(key, [], cycle)
     return Contradiction(key, named, cycle)
+
+
+def _between_keys(path: str | os.PathLike[str], columns: Columns, locks: Sequence[column_sweep.Lock]) -> Contradiction:
+    """Operations of several keys, each of which fits by itself; as few as are still refused."""
+    everything = operations_by_key(columns.operations(np.arange(len(columns.f))))
+    verdict = together.decide(operations_by_key(Locks(locks).impossible()))
+    if isinstance(verdict, together.Fits):
+        verdict = together.decide(everything)
+    if isinstance(verdict, together.Refused) and not isinstance(verdict.reason, together.Shortage):
+        named = sorted({operation.index for operation, _ in linearizable.cited(verdict.reason)})
+        try:
+            if verify_together.contradict(everything, named):
+                for index in list(named):
+                    fewer = [other for other in named if other != index]
+                    if fewer and verify_together.contradict(everything, fewer):
+                        named = fewer
+                return Contradiction(None, named)
+        except verifier.Rejected:
+            pass
+    raise NoCertificate(
+        f"{path}: each key fits by itself; that all keys together do, or do not, takes telling apart ways to use"
+        " acquires of unknown outcome, which no certificate says yet"
+    )

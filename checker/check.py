@@ -43,7 +43,10 @@ class _Case:
 
 _CLAIMS: dict[str, Callable[[_Case], ClaimResult]] = {
     linearizable.CLAIM: lambda case: linearizable.check(
-        case.settled.history, case.narrator, tokens_span_keys=case.options.tokens_span_keys
+        case.settled.history,
+        case.narrator,
+        tokens_span_keys=case.options.tokens_span_keys,
+        tokens_dense=case.options.tokens_dense,
     ),
     mutual_exclusion.CLAIM: lambda case: mutual_exclusion.check(
         case.settled.history, case.narrator, case.timeline, clock_error=case.options.clock_error
@@ -187,7 +190,7 @@ def check_file(
 def _check_columns(
     path: str | os.PathLike[str], wanted: list[str], options: Options, engine: Engine, jobs: int
 ) -> Results | None:
-    if engine is Engine.PYTHON or not set(wanted) <= set(COLUMN_CLAIMS) or settles(options):
+    if engine is Engine.PYTHON or options.tokens_dense or not set(wanted) <= set(COLUMN_CLAIMS) or settles(options):
         return None
     try:
         size = os.path.getsize(path)

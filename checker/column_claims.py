@@ -77,9 +77,9 @@ def check_linearizable(
         refused += count
         findings += found[: FINDINGS_MAX - len(findings)]
     if spans and not refused:
-        joint = together.decide(_of_keys(Locks(list(locks.values())).impossible()))
+        joint = together.decide(operations_by_key(Locks(list(locks.values())).impossible()))
         if isinstance(joint, together.Fits):
-            joint = together.decide(_of_keys(columns.operations(np.arange(len(columns.f)))))
+            joint = together.decide(operations_by_key(columns.operations(np.arange(len(columns.f)))))
         if not isinstance(joint, together.Fits):
             return linearizable.together_result(joint, len(locks), narrator)
     result = Verdict.INVALID if refused else Verdict.VALID
@@ -102,7 +102,8 @@ def _refused(
     return refused, findings
 
 
-def _of_keys(operations: Sequence[Operation]) -> dict[str, list[Operation]]:
+def operations_by_key(operations: Sequence[Operation]) -> dict[str, list[Operation]]:
+    """As `History.by_key`."""
     by_key: dict[str, list[Operation]] = {}
     for operation in sorted(operations, key=lambda operation: operation.index):
         by_key.setdefault(operation.key, []).append(operation)

@@ -8,7 +8,8 @@ somebody else has to find out why: `checker.together` knows all ways to use acqu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from checker import column_sweep
 from checker.column_sweep import NOBODY, Fits, Lock
 from checker.columns import Ints
 from checker.operations import OPEN, Operation
+
+T = TypeVar("T")
 
 #: How often bounds are cut before the plain way is left to find out.
 ROUNDS_MAX = 100
@@ -36,37 +39,48 @@ class Locks:
 
     def fit(self) -> bool:
         """Whether a solution was found. False says nothing."""
+        return self._found(lambda _: True) is not None
+
+    def witness(self) -> list[list[column_sweep.Interval]] | None:
+        """Of each key the intervals in which it can have been held, if a solution was found."""
+        return self._found(lambda verdicts: [column_sweep.intervals(verdict) for verdict in verdicts])
+
+    def _found(self, made: Callable[[list[Fits]], T]) -> T | None:
+        """What is made of the solution while its bounds are in place."""
         if not self.unique:
-            return False
+            return None
         try:
-            return self._search()
+            verdicts = self._search()
+            return None if verdicts is None else made(verdicts)
         finally:
             for lock, limits, lowest in zip(self._locks, self._limits, self._lowest, strict=True):
                 lock.limits, lock.lowest = limits, lowest
 
-    def _search(self) -> bool:
+    def _search(self) -> list[Fits] | None:
         enters = self._joined([lock.limits[0:-1:2] for lock in self._locks])
         for lock, of_lock in zip(self._locks, self._split(self._floors()), strict=True):
             lowest = lock.lowest.copy()
             lowest[0::2] = of_lock
             lock.lowest = np.maximum.accumulate(lowest) if lock.count else lowest
         ways = [lock.limits[:-1] for lock in self._locks]
+        verdicts: list[Fits] = []
         fresh = True
         for _ in range(ROUNDS_MAX):
             least = np.minimum.accumulate(enters[::-1])[::-1]
             if not fresh and np.array_equal(least, enters):
-                return True
+                return verdicts
             for place, (lock, of_lock) in enumerate(zip(self._locks, self._split(least), strict=True)):
                 if not fresh and not (of_lock < ways[place][0::2]).any():
                     continue
                 lock.limits = _limits(lock.limits, of_lock)
                 verdict = column_sweep.decide(lock)
                 if not isinstance(verdict, Fits):
-                    return False
+                    return None
+                verdicts[place : place + 1] = [verdict]
                 ways[place] = column_sweep.moments(verdict)
             fresh = False
             enters = self._joined([way[0::2] for way in ways])
-        return False
+        return None
 
     def impossible(self) -> list[Operation]:
         """A few operations that contradict each other already by the bounds that they set, if there are any: those that

@@ -7,6 +7,11 @@ invoked that did not surely fail. No operation that completed while it is in for
 that shows a later token to hold the key, or, invoked after the grant completed, an inspect that saw the key free or a
 release or renewal of the grant that was refused as "not-held".
 
+What several operations together say of leases, and of renewed ones, is decided by `checker.together`, exactly: whether
+the history of the key fits at all if no grant that its client was told of ends before its lease can be over. It is
+asked where no single operation shows a loss, and reported where it is the leases alone that the history does not fit.
+If it would fit but for leases during which a fault broke the assumption about clocks, nobody knows.
+
 LATE. A lock that is shown to hold past its lease, by an inspect that saw its token or an ok release. With the answer to
 an acquire on its way, failovers and restarts, a lock may live past its lease; the claim is violated when it lives
 longer than `late_s_max` past it, counted from the acquire's completion. Without a bound LATE is information alone.
@@ -18,10 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
+from checker import linearizable
 from checker.history import History, Operation
 from checker.mutual_exclusion import CLOCK_ERROR, PROOFS
 from checker.narrator import FINDINGS_MAX, Narrator
+from checker.sweep import Refusal, decide
 from checker.timeline import NANOSECONDS, Timeline
+from checker.together import Refused, Undecided, decide_leased
 from checker.verdict import ASSUMPTION_BROKEN, ClaimResult, Finding, Verdict
 
 CLAIM = "leases"
@@ -33,7 +41,8 @@ def check(
     findings: list[Finding] = []
     latest_s = 0.0
     early = 0
-    for operations in history.by_key.values():
+    for key, operations in history.by_key.items():
+        lost = False
         moves, seen = _moves(operations)
         starts, successors = _starts(operations), _successors(operations)
         for position, grant in enumerate(operations):
@@ -49,15 +58,56 @@ def check(
             if observation is not None:
                 excused = any(CLOCK_ERROR in fault.breaks for fault in timeline.active(grant.index, observation.end))
                 early += not excused
+                lost = True
                 findings.append(_early(grant, observation, narrator, excused=excused))
             late = _late(grant, [*own, *seen.get(grant.token, ())], lease_ns)
             if late is not None:
                 latest_s = max(latest_s, late[1])
                 if late_s_max is not None and late[1] > late_s_max:
                     findings.append(_too_late(grant, *late, narrator, late_s_max))
+        if not lost and decide(operations) is None:
+            together = decide_leased(operations, clock_error)
+            if isinstance(together, Undecided):
+                findings.append(_undecided(key, together))
+            elif isinstance(together, Refused):
+                trusted = decide_leased(operations, clock_error, lambda grant, end: _trusted(grant, end, timeline))
+                excused = not isinstance(trusted, Refused)
+                early += not excused
+                reason = together if excused else trusted
+                assert isinstance(reason, Refused)
+                findings.append(_together(key, operations, reason, narrator, excused=excused))
     verdict = Verdict.worst([Verdict.VALID, *(finding.verdict for finding in findings)])
     numbers = {"early": early, "latest_s": round(latest_s, 3)}
     return ClaimResult(verdict, tuple(findings[:FINDINGS_MAX]), numbers)
+
+
+def _trusted(grant: Operation, end: int, timeline: Timeline) -> bool:
+    """Whether no fault broke the assumption about clocks from the grant to the event at `end`."""
+    return not any(CLOCK_ERROR in fault.breaks for fault in timeline.active(grant.invoke.index, end))
+
+
+def _undecided(key: str, together: Undecided) -> Finding:
+    headline = (
+        f"key {key!r}: whether the history fits with its leases is not known; so far {together.cases} ways to use the"
+        " acquires of unknown outcome were tried"
+    )
+    return Finding(CLAIM, Verdict.UNKNOWN, headline, key, data={"kind": "undecided", "cases": together.cases})
+
+
+def _together(
+    key: str, operations: Sequence[Operation], refused: Refused, narrator: Narrator, *, excused: bool
+) -> Finding:
+    """Where it takes several observations to show that some grant was lost."""
+    assert isinstance(refused.reason, Refusal)
+    given = {operation.invoke.index: operation for operation in operations}
+    roles = [(given[operation.invoke.index], words) for operation, words in linearizable.cited(refused.reason)]
+    tokens = sorted({operation.token for operation, _ in roles if operation.f == "acquire" and operation.token})
+    headline = f"key {key!r}: some grant was lost before its lease could be over; together these say so"
+    if excused:
+        headline += "; the assumed clock error was broken"
+    verdict = Verdict.UNKNOWN if excused else Verdict.INVALID
+    data = {"kind": ASSUMPTION_BROKEN if excused else "early", "tokens": tokens, "together": True}
+    return narrator.finding(CLAIM, verdict, headline, roles, key=key, data=data)
 
 
 def _moves(operations: Sequence[Operation]) -> tuple[dict[int, list[Operation]], dict[int, list[Operation]]]:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
-from checker import together
+from checker import dense, together
 from checker.facts import Duplicate
 from checker.history import OPEN, History, Operation
 from checker.narrator import FINDINGS_MAX, Narrator, completed_s, invoked_s
@@ -23,16 +23,25 @@ from checker.verdict import ClaimResult, Finding, Verdict
 CLAIM = "linearizable"
 
 
-def check(history: History, narrator: Narrator, *, tokens_span_keys: bool = False) -> ClaimResult:
+def check(
+    history: History, narrator: Narrator, *, tokens_span_keys: bool = False, tokens_dense: bool = False
+) -> ClaimResult:
     """Decide every key by itself; and all together, where tokens grow over all of them."""
     keys = history.by_key
-    joint = together.decide(keys) if tokens_span_keys and len(keys) > 1 else None
+    joint = together.decide(keys, tokens_dense=tokens_dense) if tokens_span_keys and len(keys) > 1 else None
+    counted = tokens_dense and joint is None
     if isinstance(joint, together.Fits):
         return ClaimResult(Verdict.VALID, (), {"keys": len(keys), "violations": 0})
     findings: list[Finding] = []
     refused = 0
     for key, operations in keys.items():
         reason = decide(operations)
+        if reason is None and counted:
+            reason = dense.decide(operations)
+            if reason is not None:
+                refused += 1
+                findings += [_counted(key, reason, narrator)][: FINDINGS_MAX - len(findings)]
+            continue
         if reason is None:
             continue
         refused += 1
@@ -42,6 +51,14 @@ def check(history: History, narrator: Narrator, *, tokens_span_keys: bool = Fals
     if not refused and joint is not None:
         return together_result(joint, len(keys), narrator)
     return ClaimResult(verdict, tuple(findings), {"keys": len(keys), "violations": refused})
+
+
+def _counted(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Finding:
+    """Of a key that fits but for the numbers of its tokens."""
+    assert isinstance(reason, Refusal)
+    headline = f"key {key!r}, as tokens leave no gaps: {_headline(reason)}"
+    data = {"kind": "no-moment-left", **_moment(reason), "dense": True, "cycle": []}
+    return narrator.finding(CLAIM, Verdict.INVALID, headline, cited(reason), key=key, data=data)
 
 
 def together_result(joint: together.Refused | together.Undecided, keys: int, narrator: Narrator) -> ClaimResult:
@@ -59,7 +76,15 @@ def together_result(joint: together.Refused | together.Undecided, keys: int, nar
 def _together(joint: together.Refused, narrator: Narrator) -> Finding:
     reason = joint.reason
     data: dict[str, Any]
-    if isinstance(reason, Duplicate):
+    if isinstance(reason, together.Shortage):
+        token = reason.shown_by.token
+        headline = (
+            f"all keys together, as tokens leave no gaps: by the grant of token {token}, {reason.needed} that no ok"
+            f" acquire got were granted, but only {reason.available} acquires of unknown outcome had been invoked"
+        )
+        data = {"kind": "shortage", "token": token, "needed": reason.needed, "available": reason.available, "cycle": []}
+        told = [(reason.shown_by, f"shows token {token}")]
+    elif isinstance(reason, Duplicate):
         headline = f"token {reason.token} was granted under two keys, {reason.first.key!r} and {reason.second.key!r}"
         data = {"kind": "duplicate", "token": reason.token, "cycle": []}
         told = [(operation, f"shows token {reason.token}") for operation in (reason.first, reason.second)]
@@ -161,8 +186,8 @@ def _steps(refusal: Refusal) -> list[_Step]:
     candidate = _candidate(refusal)
     tenures = refusal.tenures
     if candidate is None:
-        shown_by = tenures[refusal.moment // 2].first_shown
-        assert shown_by is not None
+        later = (tenure.first_shown for tenure in tenures[refusal.moment // 2 :])
+        shown_by = next(operation for operation in later if operation is not None)
         return [_Step(shown_by, "not-after", shown_by.end - 1, f"shows token {shown_by.token}")]
     last = refusal.moment == 2 * len(tenures)
     lower = refusal.not_before

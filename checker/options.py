@@ -18,7 +18,8 @@ class Options:
 
     `clock_error`: the declared error of the clocks that measure leases, a fraction in [0, 1): a lease of 2 s may end
     `2 s * clock_error` early. `tokens_span_keys`: the system promises tokens that increase over all keys, not only
-    within each. `coverage`: the least that the run must have exercised, by the names in `checker.COVERAGE_KEYS`.
+    within each. `tokens_dense`: it also promises that they leave no gaps, and the history holds all acquires.
+    `coverage`: the least that the run must have exercised, by the names in `checker.COVERAGE_KEYS`.
     `recovery_s_max`: how long after healing the cluster may take to serve again, in seconds. `late_s_max`: how long a
     lock may live past its lease, in seconds, and `leader_changes_max` how often the leader may change (None: nothing is
     demanded). `evidence`: what the nodes say from inside.
@@ -27,6 +28,7 @@ class Options:
 
     clock_error: float = 0.0
     tokens_span_keys: bool = False
+    tokens_dense: bool = False
     coverage: Mapping[str, int] = field(default_factory=dict)
     recovery_s_max: float = 30.0
     late_s_max: float | None = None

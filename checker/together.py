@@ -53,8 +53,8 @@ client was never told, so the service may have taken it back.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,14 +75,25 @@ class Undecided(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """Without gaps, so many tokens that no ok acquire got were granted from the first that the history shows to the one
+    that `shown_by` shows, but only so many acquires of unknown outcome had been invoked by then."""
+
+    shown_by: Operation
+    needed: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
-    """Why the keys don't fit together: of `key`, no gap is left for a moment, or two operations exclude each other.
+    """Why the keys don't fit together: of `key`, no gap is left for a moment, or two operations exclude each other, or
+    too few acquires can have been granted the tokens that nobody saw.
 
     `cases` is how many ways to use unknown acquires had to be told apart for it; 1 if `reason` says it all.
     """
 
     key: str
-    reason: Duplicate | Refusal
+    reason: Duplicate | Refusal | Shortage
     cases: int = 1
 
 
@@ -125,8 +136,11 @@ class Clock(NamedTuple):
         return time + low - 1
 
 
-def decide(keys: Mapping[str, Sequence[Operation]]) -> Refused | Fits | Undecided:
-    """Whether the keys fit under one order of tokens; `keys` are their operations, each in the order of its invokes."""
+def decide(keys: Mapping[str, Sequence[Operation]], *, tokens_dense: bool = False) -> Refused | Fits | Undecided:
+    """Whether the keys fit under one order of tokens; `keys` are their operations, each in the order of its invokes.
+
+    With `tokens_dense` all numbers between two tokens were granted too, of whichever key: what is refused for it is
+    impossible, but not all that is impossible is refused."""
     facts = {key: Facts.of(operations) for key, operations in keys.items()}
     owner: dict[int, tuple[str, Tenure]] = {}
     for key, of_key in facts.items():
@@ -140,17 +154,24 @@ def decide(keys: Mapping[str, Sequence[Operation]]) -> Refused | Fits | Undecide
                 first, second = sorted([other, tenure.first_shown], key=lambda operation: operation.index)
                 return Refused(key, Duplicate(tenure.token, first, second))
             owner[tenure.token] = key, tenure
-    return _Search([_Key(key, of_key) for key, of_key in facts.items()]).run()
+    return _Search([_Key(key, of_key) for key, of_key in facts.items()], tokens_dense=tokens_dense).run()
 
 
-def decide_leased(operations: Sequence[Operation], clock_error: float) -> Refused | Fits | Undecided:
-    """Whether the history of one key fits if leases last. Leases of None promise nothing."""
+def decide_leased(
+    operations: Sequence[Operation],
+    clock_error: float,
+    trusted: Callable[[Operation, int], bool] = lambda _, __: True,
+) -> Refused | Fits | Undecided:
+    """Whether the history of one key fits if leases last. Leases of None promise nothing, nor do those of grants that
+    are not `trusted` up to the position of the event by which a later token was shown (OPEN without any).
+
+    The operations in a refusal are those given, but for their ends."""
     stamped, clock = leased(operations)
     facts = Facts.of(stamped)
     key = operations[0].key if operations else ""
     if facts.duplicate is not None:
         return Refused(key, facts.duplicate)
-    return _Search([_Key(key, facts, _leases(stamped, facts, clock_error), clock)]).run()
+    return _Search([_Key(key, facts, _leases(stamped, facts, clock_error, trusted), clock)]).run()
 
 
 def leased(operations: Sequence[Operation]) -> tuple[list[Operation], Clock]:
@@ -163,27 +184,39 @@ def leased(operations: Sequence[Operation]) -> tuple[list[Operation], Clock]:
             if event is not None
         }
     )
-    number = {index: time + place for place, (index, time) in enumerate(events)}
+    indices = [index for index, _ in events]
+    numbers = [time + place for place, (_, time) in enumerate(events)]
+
+    def numbered(index: int) -> int:
+        # What was settled may end between the events of its key.
+        place = bisect_left(indices, index)
+        return numbers[place] if place < len(numbers) else OPEN
+
     stamped = [
-        msgspec.structs.replace(
-            operation,
-            index=number[operation.index],
-            end=OPEN if operation.end == OPEN else number[operation.end],
-        )
+        msgspec.structs.replace(operation, index=numbered(operation.index), end=numbered(operation.end))
         for operation in operations
     ]
-    return stamped, Clock([number[index] for index, _ in events])
+    return stamped, Clock(numbers)
 
 
-def _leases(operations: Sequence[Operation], facts: Facts, clock_error: float) -> dict[int, Lease]:
+def _leases(
+    operations: Sequence[Operation],
+    facts: Facts,
+    clock_error: float,
+    trusted: Callable[[Operation, int], bool],
+) -> dict[int, Lease]:
     """For each token that an ok acquire got and no ok release ended, what its lease demands."""
     moves: dict[int, list[Operation]] = {}
     for operation in operations:
         if operation.f in ("release", "renew") and operation.outcome != "fail" and operation.token is not None:
             moves.setdefault(operation.token, []).append(operation)
     leases: dict[int, Lease] = {}
-    for tenure in facts.tenures:
-        if tenure.grant is None or tenure.release is not None:
+    over = OPEN
+    for tenure in reversed(facts.tenures):
+        until = over
+        shown = None if tenure.first_shown is None else tenure.first_shown.completion
+        over = over if shown is None else shown.index
+        if tenure.grant is None or tenure.release is not None or not trusted(tenure.grant, until):
             continue
         of_token = moves.get(tenure.token, [])
         lease = _lease(tenure.grant, of_token, clock_error)
@@ -241,8 +274,9 @@ class _Case(NamedTuple):
 
 
 class _Search:
-    def __init__(self, keys: Sequence[_Key]) -> None:
+    def __init__(self, keys: Sequence[_Key], *, tokens_dense: bool = False) -> None:
         self._keys = keys
+        self._dense = tokens_dense
         #: All tokens in their order: the places of their keys, and of the tokens among those of the key.
         self._order = [
             (place, number)
@@ -266,7 +300,7 @@ class _Search:
             for place, key in enumerate(self._keys):
                 key.sweep = Sweep(key.facts, floors=floors[place])
             upper = dict(case.upper)
-            refused = self._tighten(upper, floors)
+            refused = self._tighten(upper, floors) or (self._short() if self._dense else None)
             if refused is not None:
                 first = first or refused
                 continue
@@ -285,6 +319,23 @@ class _Search:
             return Fits(dict(zip(names, ways, strict=True)), dict(zip(names, ended, strict=True)), tried)
         assert first is not None
         return Refused(first.key, first.reason, tried)
+
+    def _short(self) -> Refused | None:
+        """A token by whose grant more acquires of unknown outcome must have been granted one than had been invoked."""
+        invokes = sorted(operation.index for key in self._keys for operation in key.facts.unknown)
+        needed = 0
+        last: int | None = None
+        for place, number in self._order:
+            key = self._keys[place]
+            tenure = key.facts.tenures[number]
+            needed += 0 if last is None else tenure.token - last - 1
+            needed += tenure.grant is None
+            last = tenure.token
+            available = bisect_right(invokes, key.sweep.tops[2 * number].latest)
+            if needed > available:
+                assert tenure.first_shown is not None
+                return Refused(key.name, Shortage(tenure.first_shown, needed, available))
+        return None
 
     def _cut(
         self, upper: dict[tuple[int, int], Bound], floors: Sequence[Sequence[Bound]], ways: list[list[int]]

@@ -41,7 +41,7 @@ import msgspec
 from checker import cycles
 from checker.history import OPEN, History, Operation, read
 
-FORMAT = "fencepost-certificate-1"
+FORMAT = "fencepost-certificate-2"
 
 #: Configurations that are tried for one key before a certificate counts as too large to verify.
 CONFIGURATIONS_MAX = 200_000
@@ -65,15 +65,17 @@ class Witness(msgspec.Struct, forbid_unknown_fields=True):
 
 class Contradiction(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Operations of a key, by the positions of their invokes, that can't all be true; none: look at all of them.
-    `cycle`: why, edge by edge."""
+    `cycle`: why, edge by edge. Without a key they are operations of several, under one order of tokens."""
 
-    key: str
+    key: str | None
     operations: list[int]
     cycle: list[cycles.Step] = []
 
 
 class Certificate(msgspec.Struct, forbid_unknown_fields=True):
-    """`history` and `seal` are SHA-256 digests in hexadecimal: of the history file, and of this without the seal."""
+    """`history` and `seal` are SHA-256 digests in hexadecimal: of the history file, and of this without the seal.
+
+    With `tokens_span_keys` the verdict is about all keys together, whose tokens have one order."""
 
     format: str
     claim: str
@@ -82,6 +84,7 @@ class Certificate(msgspec.Struct, forbid_unknown_fields=True):
     witnesses: dict[str, Witness]
     contradictions: list[Contradiction]
     seal: str
+    tokens_span_keys: bool
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -121,15 +124,25 @@ def verify(history_path: str | os.PathLike[str], certificate: Certificate) -> st
 
 def verify_claims(history: History, certificate: Certificate) -> None:
     """What `verify` does about the contents alone."""
+    # It builds on this module.
+    from checker import verify_together
+
     if certificate.verdict == "valid":
         if certificate.contradictions:
             raise Rejected("a valid history with a contradiction")
         _replay(history, certificate.witnesses)
+        if certificate.tokens_span_keys:
+            verify_together.in_order(history.by_key, certificate.witnesses)
     elif certificate.verdict == "invalid":
         if certificate.witnesses or not certificate.contradictions:
             raise Rejected("an invalid history needs contradictions, and nothing else")
         for contradiction in certificate.contradictions:
-            _contradict(history, contradiction)
+            if contradiction.key is not None:
+                _contradict(history, contradiction.key, contradiction)
+            elif not certificate.tokens_span_keys:
+                raise Rejected("a contradiction between keys that share no order of tokens")
+            elif not verify_together.contradict(history.by_key, contradiction.operations):
+                raise Rejected("the operations that it names do not contradict each other")
     else:
         raise Rejected(f"the verdict is {certificate.verdict!r}; 'valid' and 'invalid' can be certified")
 
@@ -220,7 +233,7 @@ def _seen(key: _Key, operation: Operation, first: int, last: int) -> bool:
         if f == "inspect":
             return first < last or first % 2 == 0
         return True
-    if not _observes(operation):
+    if not observes(operation):
         return True
     if f == "acquire":
         return first < last or first % 2 == 1
@@ -235,8 +248,7 @@ def _released_once(operations: Iterable[Operation]) -> bool:
 # A contradiction
 
 
-def _contradict(history: History, contradiction: Contradiction) -> None:
-    name = contradiction.key
+def _contradict(history: History, name: str, contradiction: Contradiction) -> None:
     everything = history.by_key.get(name)
     if everything is None:
         raise Rejected(f"the history has no key {name!r}")
@@ -264,15 +276,15 @@ def contradicts(everything: Sequence[Operation], named: Sequence[int]) -> bool:
     if missing := [index for index in named if index not in by_index]:
         raise Rejected(f"no operation of the key begins at event {missing[0]}")
     kept = {index: by_index[index] for index in named}
-    kept |= {operation.index: operation for operation in _helpers(everything, list(kept.values()))}
+    kept |= {operation.index: operation for operation in helpers(everything, list(kept.values()))}
     unknown = [o.index for o in everything if o.f == "acquire" and o.outcome == "info"]
     return not _some_order_fits(sorted(kept.values(), key=lambda operation: operation.index), unknown)
 
 
-def _helpers(everything: Sequence[Operation], kept: Sequence[Operation]) -> Iterator[Operation]:
+def helpers(everything: Sequence[Operation], kept: Sequence[Operation]) -> Iterator[Operation]:
     """The grants that must not be left out, for their effect on what is kept."""
     named = {operation.token for operation in kept if operation.outcome == "ok"}
-    saw_held = [operation for operation in kept if _observes(operation) and operation.f == "acquire"]
+    saw_held = [operation for operation in kept if observes(operation) and operation.f == "acquire"]
     over = {operation.index: _largest_shown(everything, operation.index) for operation in saw_held}
     for grant in everything:
         if grant.f != "acquire" or grant.outcome != "ok" or grant.token is None:
@@ -287,17 +299,17 @@ def _helpers(everything: Sequence[Operation], kept: Sequence[Operation]) -> Iter
 
 def _largest_shown(everything: Sequence[Operation], before: int) -> int | None:
     """The largest token that had been shown by then: all smaller ones were over."""
-    return max((o.token for o in everything if _shows(o) and o.token is not None and o.end <= before), default=None)
+    return max((o.token for o in everything if shows(o) and o.token is not None and o.end <= before), default=None)
 
 
 _LOCK_OPERATIONS = ("acquire", "release", "renew", "inspect")
 
 
-def _shows(operation: Operation) -> bool:
+def shows(operation: Operation) -> bool:
     return operation.outcome == "ok" and operation.f in _LOCK_OPERATIONS
 
 
-def _observes(operation: Operation) -> bool:
+def observes(operation: Operation) -> bool:
     """Whether it was refused for what it found."""
     found = {"acquire": "held", "release": "not-held", "renew": "not-held"}.get(operation.f)
     return operation.outcome == "fail" and operation.error is not None and operation.error == found
@@ -308,9 +320,9 @@ def _some_order_fits(operations: Sequence[Operation], unknown: Sequence[int]) ->
     then. Configurations are (holder, last token, operations that are open and had no effect yet) -> the fewest unknown
     acquires used; a holder of -1 stands for a token that nobody saw."""
     owned = {o.token for o in operations if o.f == "acquire" and o.outcome == "ok"}
-    named = {o.token for o in operations if _shows(o) and o.token is not None}
+    named = {o.token for o in operations if shows(o) and o.token is not None}
     ownerless = sorted(token for token in named if token not in owned)
-    considered = [o for o in operations if _observes(o) or (o.outcome == "ok" and o.f in _LOCK_OPERATIONS)]
+    considered = [o for o in operations if observes(o) or (o.outcome == "ok" and o.f in _LOCK_OPERATIONS)]
     ends = {o.index: ("invoke", o) for o in considered} | {o.end: ("end", o) for o in considered}
     reached: dict[tuple[Any, Any, frozenset[int]], int] = {(None, None, frozenset()): 0}
     by_index = {o.index: o for o in considered}
@@ -389,7 +401,7 @@ def reaches(operations: Sequence[Operation]) -> Iterator[cycles.Reach]:
     acquires used, and the earliest for any; up to the end of the last free interval, or to the first that can't be."""
     shown: dict[int, list[Operation]] = {}
     for operation in operations:
-        if _shows(operation) and operation.token is not None:
+        if shows(operation) and operation.token is not None:
             shown.setdefault(operation.token, []).append(operation)
     refused: dict[int | None, list[Operation]] = {}
     for operation in operations:

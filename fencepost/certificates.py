@@ -9,10 +9,10 @@ from checker import verifier
 from fencepost.exits import UserError
 
 
-def write(history: Path, path: Path) -> str:
+def write(history: Path, path: Path, *, tokens_span_keys: bool) -> str:
     """Certify the verdict on `linearizable`. Raises HistoryError, UserError."""
     try:
-        certificate = certificates.certify(history)
+        certificate = certificates.certify(history, tokens_span_keys=tokens_span_keys)
         certificates.write(path, certificate)
     except certificates.NoCertificate as problem:
         raise UserError(str(problem)) from None
@@ -21,9 +21,12 @@ def write(history: Path, path: Path) -> str:
     return certificate.verdict
 
 
-def verify(history: Path, path: Path) -> str:
-    """The verdict that a certificate proves of the history. Raises HistoryError, UserError when it proves none."""
+def verify(history: Path, path: Path) -> tuple[str, bool]:
+    """The verdict that a certificate proves of the history, and whether it is about one order of tokens over all keys.
+
+    Raises HistoryError, UserError when it proves none."""
     try:
-        return verifier.verify(history, verifier.load(path))
+        certificate = verifier.load(path)
+        return verifier.verify(history, certificate), certificate.tokens_span_keys
     except verifier.Rejected as problem:
         raise UserError(f"{path}: proves nothing: {problem}") from None

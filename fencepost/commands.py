@@ -11,6 +11,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -133,6 +134,10 @@ def check(
     tokens_span_keys: Annotated[
         bool, typer.Option("--tokens-span-keys", help="The service promises tokens that increase over all keys.")
     ] = False,
+    tokens_dense: Annotated[
+        bool,
+        typer.Option("--tokens-dense", help="Tokens leave no gaps, and the history holds every acquire."),
+    ] = False,
     settle: Annotated[
         bool,
         typer.Option(help="Settle operations of unknown outcome from the nodes' log, where there is one."),
@@ -194,7 +199,8 @@ def check(
     if model is not None and (report is not None or certificate is not None or names is not None):
         raise UserError("--model checks one thing; --claims, --report and --certificate are for histories of locks")
     request = checking.request(history, names, clock_error, tokens_span_keys, reading, engine, settle, jobs)
-
+    if tokens_dense:
+        request = replace(request, options=replace(request.options, tokens_dense=True))
     results, events = checking.check(request, events_wanted=report is not None)
     document, code = results.to_dict(), Exit(results.exit_code)
     console.print(tables.results_table(results, dict(request.options.coverage)), soft_wrap=True)
@@ -225,7 +231,10 @@ def check(
             raise UserError(
                 f"--certificate is for histories in our own format; `fencepost export` makes one of {history}"
             )
-        verdict = certificates.write(request.path, certificate)
+        if tokens_dense:
+            raise UserError("--certificate: none can be made of tokens without gaps; leave out --tokens-dense for it")
+        spans = request.options.tokens_span_keys
+        verdict = certificates.write(request.path, certificate, tokens_span_keys=spans)
         words = f"certificate {certificate} (linearizable: {verdict})"
         console.print(words, markup=False, highlight=False, soft_wrap=True)
     if as_json:
@@ -245,11 +254,12 @@ def verify(
     """
     from fencepost import certificates
 
-    verdict = certificates.verify(history, certificate)
+    verdict, spans = certificates.verify(history, certificate)
     if as_json:
-        print_json({"verdict": verdict, "claim": "linearizable"})
+        print_json({"verdict": verdict, "claim": "linearizable", "tokens_span_keys": spans})
     else:
-        print(f"proved: {history} is {'' if verdict == 'valid' else 'not '}linearizable")
+        together = ", with one order of tokens over all keys" if spans else ""
+        print(f"proved: {history} is {'' if verdict == 'valid' else 'not '}linearizable{together}")
     raise Finished(Exit.VALID if verdict == "valid" else Exit.VIOLATED)
 
 

@@ -156,7 +156,7 @@ def test_every_event_of_the_history_matters(tmp_path: Path) -> None:
 def claim(
     verdict: str, witnesses: dict[str, verifier.Witness], contradictions: list[verifier.Contradiction]
 ) -> Certificate:
-    return Certificate(verifier.FORMAT, "linearizable", verdict, "", witnesses, contradictions, "")
+    return Certificate(verifier.FORMAT, "linearizable", verdict, "", witnesses, contradictions, "", False)
 
 
 def test_an_opposite_verdict_is_not_believed(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import checker
-from checker import column_claims, dense, together
+from checker import column_claims, dense, together, verifier
+from checker.certificate import certify, seal
 from checker.columns import columns_of
 from checker.history import Event, History
 from checker.narrator import Narrator
@@ -16,7 +19,7 @@ from checker.operations import OPEN
 from checker.timeline import Timeline
 from checker.verdict import ClaimResult, Verdict
 from tests.checker import exhaustive, generate, script
-from tests.checker.compare import compare, history_of, leases_accept, together_accepts
+from tests.checker.compare import compare, history_of, leases_accept, timed_history_of, together_accepts
 
 SAMPLE = 150
 
@@ -153,3 +156,96 @@ def test_whoever_knows_less_refuses_less() -> None:
             assert not together_accepts(History.of(events))
             assert not exhaustive.linearizable(events, dense=True)
             assert not leases_accept(History.of(events), 0.0)
+
+
+def test_certificates_prove_what_all_keys_did(tmp_path: Path) -> None:
+    found: dict[str, int] = {}
+    scripts = [script.events(text) for text, _ in TOGETHER.values()]
+    for number, events in enumerate([*scripts, *(history_of(61, number) for number in range(SAMPLE))]):
+        if not events:
+            continue
+        path = tmp_path / "history.jsonl"
+        path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+        certificate = certify(path, tokens_span_keys=True)
+        verdict = verifier.verify(path, certificate)
+        assert (verdict == "valid") is exhaustive.linearizable(events, joint=True), number
+        between = [one for one in certificate.contradictions if one.key is None]
+        assert all(len(one.operations) <= 8 for one in between)
+        kind = "between keys" if between else verdict
+        found[kind] = found.get(kind, 0) + 1
+    assert min(found[kind] for kind in ("valid", "invalid", "between keys")) > 3
+
+
+def test_a_certificate_of_each_key_proves_nothing_of_all_together(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    events = script.events(TOGETHER["a larger token was granted first"][0])
+    path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    alone = certify(path)
+    assert verifier.verify(path, alone) == "valid"
+    with pytest.raises(verifier.Rejected, match="token 2 was granted before token 1"):
+        verifier.verify(path, seal(msgspec.structs.replace(alone, tokens_span_keys=True)))
+    refused = certify(path, tokens_span_keys=True)
+    with pytest.raises(verifier.Rejected, match="share no order of tokens"):
+        verifier.verify(path, seal(msgspec.structs.replace(refused, tokens_span_keys=False)))
+
+
+def test_tokens_without_gaps() -> None:
+    """Token 3 was granted to somebody in between, which only [4] can have been, and that came too late."""
+    text = "1 acquire a\n1 ok 2\n2 acquire a\n2 ok 4\n3 acquire a\n3 info"
+    dense_tokens = checker.Options(tokens_dense=True)
+    assert checker.check(script.events(text), ["linearizable"]).verdict is Verdict.VALID
+    (finding,) = checker.check(script.events(text), ["linearizable"], dense_tokens).claims["linearizable"].findings
+    assert finding.message.startswith("key 'a', as tokens leave no gaps: no moment is left at which token 3 can")
+    in_time = "3 acquire a\n3 info\n1 acquire a\n1 ok 2\n2 acquire a\n2 ok 4"
+    assert checker.check(script.events(in_time), ["linearizable"], dense_tokens).verdict is Verdict.VALID
+
+
+def test_tokens_without_gaps_over_all_keys() -> None:
+    """Refused only for what is impossible; an unknown acquire of any key may have taken a number."""
+    options = checker.Options(tokens_span_keys=True, tokens_dense=True)
+    refused = 0
+    for number in range(2 * SAMPLE):
+        events = history_of(53, number)
+        if events and len(History.of(events).by_key) > 1:
+            verdict = checker.check(events, ["linearizable"], options).verdict
+            if exhaustive.linearizable(events, joint=True, dense=True):
+                assert verdict is Verdict.VALID, number
+            refused += verdict is Verdict.INVALID
+    assert refused > 10
+    text = "1 acquire a\n1 ok 1\n2 acquire b\n2 ok 4\n3 acquire b\n3 info"
+    (finding,) = checker.check(script.events(text), ["linearizable"], options).claims["linearizable"].findings
+    assert finding.message.splitlines()[0] == (
+        "all keys together, as tokens leave no gaps: by the grant of token 4, 2 that no ok acquire got were granted,"
+        " but only 0 acquires of unknown outcome had been invoked"
+    )
+
+
+def test_the_claim_leases_is_exact() -> None:
+    """Where the leases alone are at odds with a history, some finding says so, and only there."""
+    early = 0
+    for number in range(2 * SAMPLE):
+        events, clock_error = timed_history_of(9, number)
+        if events and exhaustive.linearizable(events):
+            options = checker.Options(clock_error=clock_error)
+            result = checker.check(events, ["leases"], options).claims["leases"]
+            kept = exhaustive.linearizable(events, clock_error=clock_error)
+            assert (result.verdict is Verdict.VALID) is kept, number
+            early += not kept
+    assert early > 10
+
+
+def test_leases_that_several_operations_show_to_be_lost() -> None:
+    """Token 1 was renewed, so it held until 3.5 s; but token 2 was granted by 2.5 s."""
+    text = (
+        "1 acquire a lease_ms=2000\n1 ok 1\n@ 1.5\n1 renew a 1 lease_ms=2000\n1 ok\n@ 2.4\n2 acquire a\n@ 2.5\n2 ok 2"
+    )
+    events = script.events(text)
+    (finding,) = checker.check(events, ["leases"]).claims["leases"].findings
+    assert finding.message.splitlines()[0] == (
+        "key 'a': some grant was lost before its lease could be over; together these say so"
+    )
+    assert finding.data["tokens"] == [1, 2]
+    inject = '{"fault": "clock-1", "action": "inject", "targets": ["n1"], "breaks": ["clock_error"]}'
+    broken = checker.check(script.events(f"nemesis clock {inject}\n{text}"), ["leases"])
+    assert broken.verdict is Verdict.UNKNOWN
+    assert "the assumed clock error was broken" in broken.claims["leases"].findings[0].message
