@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from rich.text import Text
 
 import checker
 from checker.history import Event, HistoryError
-from checker.online import Monitor
+from checker.online import Alarm, Monitor
 from checker.subhistory import OPERATIONS_MAX_FOR_PARTS, with_parts
 from cluster import places, registry
 from cluster.places.base import PlaceError
@@ -30,6 +30,7 @@ from fencepost.progress import Progress, shown
 from fencepost.quantities import format_duration, parse_duration_ns
 from fencepost.scenario import Scenario, chaos
 from fencepost.store import RunFolder
+from fencepost.watching import Aside, InLine
 from nemesis.schedule import Planned
 from nemesis.spec import FaultSpec
 
@@ -179,45 +180,40 @@ class _End:
     enough: str | None
 
 
-def _watching(
-    observe: Callable[[Event], None], scenario: Scenario, tokens_span_keys: bool, interrupts: Interrupts
-) -> Callable[[Event], None]:
-    """What also checks every event as it comes. A monitor that fails changes no run: the check afterwards decides."""
-    monitor: Monitor | None = Monitor(clock_error=scenario.clock_error, tokens_span_keys=tokens_span_keys)
+def _watcher(scenario: Scenario, folder: RunFolder, spans: bool, interrupts: Interrupts) -> InLine | Aside:
+    """What ends the load at the first violation of a claim that is checked."""
 
-    def watch(event: Event) -> None:
-        nonlocal monitor
-        observe(event)
-        if monitor is None:
-            return
-        try:
-            alarm = monitor.observe(event)
-        except Exception:
-            logger.exception("the monitor failed; the run goes on without it")
-            monitor = None
-            return
-        if alarm is not None:
-            monitor = None
-            if alarm.claim in scenario.checks:
-                interrupts.suffice(alarm.words())
+    def found(alarm: Alarm) -> None:
+        if alarm.claim in scenario.checks:
+            interrupts.suffice(alarm.words())
 
-    return watch
+    if places.loop_factory(scenario.place) is not None:  # virtual time, in which looking takes none
+        return InLine(Monitor(clock_error=scenario.clock_error, tokens_span_keys=spans), found)
+    return Aside(folder.history, found, clock_error=scenario.clock_error, tokens_span_keys=spans)
 
 
 def _conduct(scenario: Scenario, folder: RunFolder, progress: Progress, stop_at_first: bool) -> _End:
     interrupts = Interrupts()
-    observe: Callable[[Event], None] = progress.event
+    watcher: InLine | Aside | None = None
     failure, resolved, spans = None, scenario.nemesis, False
+
+    def observe(event: Event) -> None:
+        progress.event(event)
+        if watcher is not None:
+            watcher.observe(event)
+
     try:
-        conductor = conduct.Conductor(scenario, folder, interrupts, lambda event: observe(event), progress.enter)
+        conductor = conduct.Conductor(scenario, folder, interrupts, observe, progress.enter)
         spans = conductor.tokens_span_keys
         if stop_at_first:
-            observe = _watching(observe, scenario, spans, interrupts)
+            watcher = _watcher(scenario, folder, spans, interrupts)
         store.write_json(folder.versions, store.versions(_system(scenario, conductor), scenario.place))
         try:
             with asyncio.Runner(loop_factory=places.loop_factory(scenario.place)) as loop:
                 loop.run(interrupts.over(conductor.run()))
         finally:
+            if watcher is not None:
+                watcher.close()
             resolved = conductor.resolved
             evidence.collect(folder.path, conductor.place, conductor.origin_ns)
     except asyncio.CancelledError:
