@@ -31,6 +31,9 @@ PLAIN = Setting(Bounds(timeouts=2, crashes=1, requests=2, leases=1, beats=3), le
 #: For mutants whose fault shows in so small a cluster, and soon.
 SHOWS: Mapping[str, Setting] = MappingProxyType(
     {
+        "answers-before-fsync": Setting(
+            Bounds(clients=1, timeouts=2, crashes=1, beats=1, requests=1, slow_disks=True), led=True
+        ),
         "applies-twice": Setting(
             Bounds(nodes=1, clients=1, timeouts=2, crashes=1, requests=1, snapshot_every=2),
         ),
@@ -47,6 +50,8 @@ SHOWS: Mapping[str, Setting] = MappingProxyType(
         "ghost-clean-up-any-holder": Setting(Bounds(nodes=1, timeouts=1, requests=2, leases=1, gone=1)),
         "grant-before-commit": Setting(Bounds(nodes=2, requests=1, beats=2), led=True),
         "held-from-memory": Setting(Bounds(nodes=1, timeouts=1, requests=3, slow_disks=True)),
+        "keeps-conflicts": Setting(Bounds(clients=1, timeouts=2, beats=2, requests=1), led=True),
+        "no-consistency-check": Setting(Bounds(clients=1, timeouts=3, beats=2, requests=1), led=True),
         "no-noop": Setting(
             Bounds(nodes=1, clients=1, timeouts=2, crashes=1, requests=2, reads=True, slow_disks=True),
         ),

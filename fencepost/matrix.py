@@ -81,7 +81,7 @@ SUITED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 SOON = 100
 
 #: How long exploring looks for a mutant that should show.
-EXPLORE_S = 120.0
+EXPLORE_S = 600.0
 
 #: Repeated hunts begin so far from each other.
 SEED_STRIDE = 10_000

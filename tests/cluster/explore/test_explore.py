@@ -47,12 +47,14 @@ def test_grants_crashes_and_ended_leases_are_valid_as_far_as_is_said() -> None:
         ("release-ignores-token", "causes", 7),
         ("two-grants-in-flight", "state machine safety", 7),
         ("votes-twice", "election safety", 10),
+        pytest.param("answers-before-fsync", "leader completeness", 12, marks=pytest.mark.slow),
+        pytest.param("keeps-conflicts", "state machine safety", 17, marks=pytest.mark.slow),
         pytest.param("term-not-persisted", "election safety", 12, marks=pytest.mark.slow),
         pytest.param("vote-not-persisted", "election safety", 12, marks=pytest.mark.slow),
     ],
 )
 def test_a_mutant_is_found_with_the_shortest_trace(mutant: str, claim: str, events: int) -> None:
-    space, begin, explored = exploring.run(exploring.SHOWS[mutant], mutant, depth=12, for_s=None)
+    space, begin, explored = exploring.run(exploring.SHOWS[mutant], mutant, depth=17, for_s=None)
     assert explored.violation is not None
     assert explored.violation.claim == claim
     assert len(explored.trace) - len(begin) == events
