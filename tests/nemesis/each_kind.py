@@ -66,7 +66,6 @@ TOGETHER: Mapping[str, Group] = MappingProxyType(
                 "fault: client-partition, target: [n3]",
                 "fault: duplicate, target: all",
                 "fault: reorder, target: all",
-                "fault: corrupt, target: all",
                 "fault: delay, target: all, delay: 5ms..10ms",
                 "fault: reset, target: all",
                 "fault: partition, cuts: [[n1, n2]]",
@@ -81,6 +80,7 @@ TOGETHER: Mapping[str, Group] = MappingProxyType(
             (
                 "fault: starve, target: [n1], cpu: 50%",
                 "fault: starve, target: [n1], memory: 256MiB",
+                "fault: corrupt, target: leader, share: 5%",
                 "fault: membership, target: [n5]",
                 "fault: disk-slow, target: [n1]",
                 "fault: disk-restore, target: [n2], age: 1s",

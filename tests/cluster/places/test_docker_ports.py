@@ -20,7 +20,9 @@ THERE, BACK = Link("n1", "n2"), Link("n2", "n1")
 ALL = [PortCut(link, port) for link in (THERE, BACK) for port in ("main", "peer")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["nft", "iptables"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["nft", pytest.param("iptables", marks=pytest.mark.slow)]
+)
 async def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DockerPlace]:
     engine()
     place = DockerPlace(TwoPorts(), ("n1", "n2"), tmp_path_factory.mktemp("docker"), packet_filter=request.param)
