@@ -25,7 +25,7 @@ def check(timeline: Timeline, *, seconds_max: float, leader_changes_max: int | N
 
 
 def _restless(changes: int, changes_max: int) -> Finding:
-    message = f"the leader changed {changes} times, {changes_max} were allowed"
+    message = f"the leader changed more often than allowed: {changes} of {changes_max} times"
     data = {"kind": "leader-changes", "changes": changes, "changes_max": changes_max}
     return Finding(CLAIM, Verdict.INVALID, message, data=data)
 

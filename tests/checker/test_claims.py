@@ -336,7 +336,7 @@ class TestRecovery:
         result = judge(f"{terms}1 inspect a\n1 ok null\n{ready}", "recovery", leader_changes_max=allowed)
         assert result.verdict is verdict
         assert [finding.message for finding in result.findings] == (
-            ["the leader changed 2 times, 1 were allowed"] if verdict is Verdict.INVALID else []
+            ["the leader changed more often than allowed: 2 of 1 times"] if verdict is Verdict.INVALID else []
         )
 
 
