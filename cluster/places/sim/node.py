@@ -27,7 +27,7 @@ from cluster.places.sim.disk import LOG, SimDisk
 from cluster.places.sim.draws import stream
 from cluster.places.sim.loop import VirtualLoop
 from cluster.places.sim.network import MS, Connection, Latency, SimLink
-from cluster.places.sim.reached import Reached, state
+from cluster.places.sim.reached import Reached, idle, state
 
 #: From the start of a process until it listens.
 BOOT_NS = (20 * MS, 150 * MS)
@@ -261,11 +261,12 @@ class SimNode:
             return
         self._used_ns += INPUT_NS
         try:
-            before = state(core)
+            before = None if idle(message) else state(core)
             now = self._lease.read(self._loop.now)
             core.receive(now, sender, message)
             self._flush(core, now)
-            self.reached.note(message, before, state(core))
+            if before is not None:
+                self.reached.note(message, before, state(core))
         except Exception as problem:
             self._fail(problem)
 

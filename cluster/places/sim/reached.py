@@ -1,8 +1,8 @@
 """Which transitions of the core a run has reached: what steers fuzzing to where it has not been yet.
 
-A transition is what a message of one kind did to a node: the role before and after, whether its log and what is
-committed grew or shrank. An edge is two transitions of one node, one after the other. Nothing of it depends on how
-Python runs the code, so the same seed reaches the same edges on every version.
+A transition is what a message of one kind, heartbeats left out, did to a node: the role before and after, whether its
+log and what is committed grew or shrank. An edge is two transitions of one node, one after the other. Nothing of it
+depends on how Python runs the code, so the same seed reaches the same edges on every version.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ _FORMS: Mapping[type, Callable[[Any], object]] = {
 }
 
 State = tuple[str, int, int, int]
+
+
+def idle(message: Any) -> bool:
+    """A heartbeat and its answer: most of all messages, and nothing that would tell two runs apart."""
+    kind = type(message)
+    return (kind is AppendReply and message.ok) or (kind is Append and not message.entries)
 
 
 def state(core: Core) -> State:
