@@ -3,7 +3,7 @@
 spec        what a scenario may ask for, and whether a cluster can be asked for it
 schedule    from specs and a seed to planned injections
 targets     who is hit; shapes: which links a partition cuts
-family      what every kind of fault does; partition, processes: the kinds
+family      what every kind of fault does; families: all of them, one module each
 ledger      what is to be undone, on disk
 conductor   the nemesis itself
 monitor     who leads, and what the nodes count, while the run goes on
