@@ -237,6 +237,21 @@ def test_a_mutant_is_found_by_a_claim_that_is_meant_for_it(mutant: str, claim: s
     assert claim in hunt.claims, hunt.words()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mutant", "claim"),
+    [
+        ("not-held-from-projection", "linearizable"),
+        ("older-term-commit", "agreement"),
+        ("reads-before-term-start", "linearizable"),
+        ("vote-not-persisted", "agreement"),
+    ],
+)
+def test_a_mutant_that_shows_in_one_sequence_is_led_there(mutant: str, claim: str) -> None:
+    hunt = matrix.hunt(mutant, matrix.scenarios_for(mutant), 100, first_seed=0)
+    assert claim in hunt.claims, hunt.words()
+
+
 def test_every_mutant_has_scenarios_meant_for_it() -> None:
     assert set(matrix.SUITED) == set(matrix.all_names())
     assert all((FOLDER / f"{name}.yaml").exists() for names in matrix.SUITED.values() for name in names)
