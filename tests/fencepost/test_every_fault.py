@@ -232,7 +232,7 @@ def killed_in_the_middle(tmp_path: Path, place: str, more: str, nodes: int, faul
             assert not done["skipped"], [value for value in told(latest) if value["action"] == "skipped"]
             return done["injected"] == len(faults)
 
-        until(in_effect, f"{len(faults)} faults in effect", 90)
+        until(in_effect, f"{len(faults)} faults in effect", 180)
     finally:
         process.kill()
         process.communicate()
