@@ -23,7 +23,7 @@ from fencepost import version
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 
 #: The libraries whose versions can change what a run does or finds.
-_LIBRARIES = ("docker", "jinja2", "junitparser", "msgspec", "psutil", "pyyaml", "rich", "typer")
+_LIBRARIES = ("docker", "jinja2", "junitparser", "msgspec", "paramiko", "psutil", "pyyaml", "rich", "typer")
 
 #: How a system says that a disk, or the user's share of it, is full.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
