@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cluster.mutants import MUTANTS
+from cluster.words import counted
 from fencepost import exploring
 from fencepost.fuzz import Job, work
 from fencepost.scenario import Scenario, load
@@ -245,8 +246,10 @@ def rows(known: Iterable[Row], seeds: int, repeats: int, pool: Executor) -> Iter
             yield table[name]
 
 
-def table(found: Sequence[Row], seeds: int, repeats: int) -> str:
-    """The matrix as a page."""
+def table(found: Sequence[Row], seeds: int) -> str:
+    """The matrix as a page, of as many hunts as there are."""
+    counts = sorted({len(row.hunts) for row in found})
+    times = counted(counts[0], "time") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} times"
     total = sum(row.found > 0 for row in found)
     always = sum(0 < row.found == len(row.hunts) for row in found)
     soon = sum(0 < row.found == len(row.hunts) and row.seeds <= SOON for row in found)
@@ -254,7 +257,7 @@ def table(found: Sequence[Row], seeds: int, repeats: int) -> str:
         "# The kill matrix",
         "",
         "Which deliberately broken `lockd` nodes the testbed finds in the simulation, by which claim, and how soon.",
-        f"Each was hunted {repeats} times from different seeds, for {seeds} seeds at most, in the scenarios meant for",
+        f"Each was hunted {times} from different seeds, for {seeds} seeds at most, in the scenarios meant for",
         "its kind of fault; seeds and seconds (of one core, on a machine that did other things too) are medians.",
         "The shortest trace is what `fencepost explore` finds: so many events after the beginning, in so many states.",
         "`fencepost mutants matrix` makes this page.",

@@ -239,7 +239,7 @@ def mutants_matrix(
             console.print(row.words(), markup=False, highlight=False, soft_wrap=True)
             rows[row.mutant] = row
             told = [row for row in rows.values() if row.hunts]
-            write_text(out, matrix.table(told, seeds, repeats))
+            write_text(out, matrix.table(told, seeds))
             write_json(data, {"seeds": seeds, "repeats": repeats, "rows": [row.to_dict() for row in told]})
     console.print(f"written     {out} and {data}", markup=False, soft_wrap=True)
     raise Finished(Exit.VALID if all(row.found for row in rows.values()) else Exit.UNKNOWN)
