@@ -131,6 +131,9 @@ def page(rows: list[Row], missing: list[str], load: float) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *(row.line() for row in rows),
     ]
+    tried = {row.mutant for row in rows} | set(missing)
+    if others := [name for name in matrix.all_names() if name not in tried]:
+        lines += ["", f"Not tried here: {', '.join(f'`{name}`' for name in others)}."]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         lines += ["", f"Not found in {SEEDS_MAX} seeds, so not shrunk: {names}."]

@@ -130,7 +130,7 @@ class Tally:
             self.found.append(ran)
         before = len(self.edges)
         self.edges |= ran.edges
-        if not self.grown or len(self.edges) >= 1.1 * self.grown[-1][1]:
+        if not self.grown or len(self.edges) > 1.1 * self.grown[-1][1]:
             self.grown.append((self.runs, len(self.edges)))
         return len(self.edges) > before
 
@@ -152,8 +152,8 @@ class Tally:
         )
 
     def _edges(self) -> str:
-        """How many, and how many seeds ago there were a tenth fewer."""
-        since = f" (a tenth of them in the last {self.runs - self.grown[-1][0]:,} seeds)" if len(self.grown) > 1 else ""
+        """How many, and how long it is since they grew by a tenth."""
+        since = f" (a tenth more {self.runs - self.grown[-1][0]:,} seeds ago)" if len(self.grown) > 1 else ""
         return f"{len(self.edges):,}{since}"
 
     def to_dict(self) -> dict[str, object]:
