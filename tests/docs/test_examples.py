@@ -15,10 +15,10 @@ from cluster.places.base import Capability, usable
 from cluster.systems.base import Feature
 from cluster.systems.lockd import Lockd
 from fencepost import quantities, scenario, suite_file
+from fencepost.explore_command import app
 from fencepost.outcome import Status
 from fencepost.scenario import reader
 from fencepost.scenario.reader import FIELDS, MOMENT_FIELDS, RESOURCE_FIELDS, WORKLOAD_FIELDS
-from fencepost.explore_command import app
 from nemesis.kinds import KINDS, Aim, Form, Value
 from nemesis.spec import CLIENT_TARGETS, SHAPES, TARGETS
 from tests.docs.markdown import DOCS, ROOT, Block, blocks, first_column, table

@@ -79,7 +79,7 @@ class Left:
 @pytest.fixture
 def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
     left = Left(tmp_path)
-    monkeypatch.setattr(leftovers, "find", lambda folder=None: (left.things, "no Docker"))
+    monkeypatch.setattr(leftovers, "find", lambda _=None: (left.things, "no Docker"))
     return left
 
 

@@ -33,6 +33,9 @@ CHANNEL_BUDGET_S = 8.0
 SILENCE_S = 10
 KEEPALIVE_S = 3
 
+#: Between two looks whether a command that says nothing has ended.
+EXIT_POLL_S = 0.02
+
 PIECE_BYTES = 256 * 1024
 COMPLAINT_LINES_MAX = 8
 
@@ -229,6 +232,8 @@ class Connection:
 
     def _finish(self, channel: paramiko.Channel, command: str, budget_s: float, deadline: float) -> Done:
         output, complaint = bytearray(), bytearray()
+        readable = select.poll()
+        readable.register(channel, select.POLLIN)
         while True:
             while channel.recv_ready():
                 output += channel.recv(PIECE_BYTES)
@@ -242,7 +247,7 @@ class Connection:
             if left <= 0:
                 raise PlaceError(f"{self.host}: not done within {budget_s:g} s: {command[:80]}")
             # An exit status makes nothing readable; so it is looked for now and then.
-            select.select([channel], [], [], min(left, 0.02))
+            readable.poll(1000 * min(left, EXIT_POLL_S))
         # What came between the last look and the exit status.
         while piece := channel.recv(PIECE_BYTES):
             output += piece
