@@ -134,9 +134,7 @@ class Nemesis:
         if isinstance(family, Foresees):
             await self._sleep_until(planned.start_ns - family.notice_ns(planned))
             async with self._step:
-                # One that couldn't look says so when it is its turn.
-                with contextlib.suppress(PlaceError):
-                    await self._change(family.foresee(planned))
+                await self._change(family.foresee(planned))
         await self._sleep_until(planned.start_ns)
         if planned.spec.when is not None and not await self._moment(planned, planned.spec.when):
             return

@@ -20,7 +20,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from cluster.concurrency import all_of
-from cluster.places.base import HoldsData, Place, ProcessState
+from cluster.places.base import HoldsData, Place, PlaceError, ProcessState
 from cluster.systems.base import NodeUnreachable
 from cluster.words import counted
 from nemesis.family import Fault, Skipped
@@ -143,13 +143,17 @@ class Restores(ProcessFaults):
     def __init__(self, place: Place, nodes: Sequence[str], holds: Holds) -> None:
         super().__init__(place, nodes, holds)
         self._copies: dict[str, dict[str, Files]] = {}
+        self._complaints: dict[str, str] = {}
 
     def notice_ns(self, planned: Planned) -> int:
         return _age_ms(planned) * 1_000_000
 
     async def foresee(self, planned: Planned) -> None:
         """Copy every node's data: who is hit is decided later."""
-        self._copies[planned.id] = {node: await self._copy(node) for node in self._nodes}
+        try:
+            self._copies[planned.id] = {node: await self._copy(node) for node in self._nodes}
+        except PlaceError as problem:
+            self._complaints[planned.id] = str(problem)
 
     async def _copy(self, node: str) -> Files:
         place = _abilities(self._place)
@@ -163,7 +167,7 @@ class Restores(ProcessFaults):
 
     async def prepare(self, planned: Planned) -> Fault:
         if planned.id not in self._copies:
-            raise Skipped("there is no copy of the nodes' data")
+            raise Skipped(f"there is no copy of the nodes' data: {self._complaints.get(planned.id, 'none was made')}")
         fault = await super().prepare(planned)
         age_ms = _age_ms(planned)
         explicit = replace(fault.explicit, options=(("age", (age_ms, age_ms)),))

@@ -55,4 +55,4 @@ class Foresees(Protocol):
     def notice_ns(self, planned: Planned) -> int: ...
 
     async def foresee(self, planned: Planned) -> None:
-        """Leaves the cluster as it is. Raises PlaceError."""
+        """Leaves the cluster as it is. What could not be looked at is a reason for `prepare` to skip the fault."""
