@@ -78,6 +78,8 @@ ABSENT, NULL, NUMBER = range(3)
 
 NO_LEASE = -1
 
+NEWLINE = ord("\n")
+
 
 TOO_LARGE = "a token, time or process in it is beyond 64 bits; the largest is 2^63 - 1, 9223372036854775807"
 
@@ -242,7 +244,7 @@ class Source:
 
 def take(data: bytes, first: int, sink: Sink, others: list[Event]) -> int:
     """Append the events of some lines; returns how many lines there are."""
-    count = data.count(b"\n") + (not data.endswith(b"\n"))
+    count = int(np.count_nonzero(np.frombuffer(data, np.uint8) == NEWLINE)) + (not data.endswith(b"\n"))
     try:
         lines = _CLIENTS.decode_lines(data)
         mixed = False
@@ -251,18 +253,14 @@ def take(data: bytes, first: int, sink: Sink, others: list[Event]) -> int:
         mixed = True
     if len(lines) != count:
         raise Unsuited("an empty line")
+    due = np.arange(first, first + count)
     if mixed:
-        for due, line in enumerate(lines, first):
-            if line is None:
-                continue
-            if line.index != due:
-                raise Unsuited("positions are not dense")
+        due = due[[line is not None for line in lines]]
         lines = [line for line in lines if line is not None]
         if not lines:
             return count
     index = _append(lines, sink)
-    if not mixed and index != tuple(range(first, first + count)):
-        raise Unsuited("positions are not dense")
+    demand(np.array_equal(np.frombuffer(index, np.int64), due), "positions are not dense")
     return count
 
 
@@ -280,25 +278,25 @@ def _take_other(event: Event, others: list[Event]) -> None:
     others.append(event)
 
 
-def _append(lines: list[_ClientLine], sink: Sink) -> tuple[int, ...]:
+def _append(lines: list[_ClientLine], sink: Sink) -> array[int]:
     """Returns the positions of the events."""
     columns = zip(*map(msgspec.structs.astuple, lines), strict=True)
     index, time, process, kinds, functions, keys, values, errors, nodes = columns
-    sink.index.extend(array("q", index))
+    positions = array("q", index)
+    sink.index.extend(positions)
     sink.time.extend(array("q", time))
     sink.process.extend(array("q", process))
     sink.type.extend(bytes(map(_TYPES.__getitem__, kinds)))
     sink.f.extend(bytes(map(_FUNCTIONS.__getitem__, functions)))
-    sink.error.extend(bytes([_ERRORS[error] for error in errors]))
-    of_keys, leases, of_nodes = sink.keys, sink.leases, sink.nodes
-    sink.key.extend(array("i", [of_keys[key] for key in keys]))
-    sink.node.extend(array("i", [of_nodes[node] for node in nodes]))
+    sink.error.extend(bytes(map(_ERRORS.__getitem__, errors)))
+    sink.key.extend(array("i", list(map(sink.keys.__getitem__, keys))))
+    sink.node.extend(array("i", list(map(sink.nodes.__getitem__, nodes))))
     said = [_NO_VALUE if value is None else value for value in values]
-    tokens, leases_ms, guarded = zip(*map(msgspec.structs.astuple, said), strict=True)
-    sink.token.extend(array("q", [_NULL if token is None else token for token in tokens]))
-    sink.lease.extend(array("q", [leases[lease_ms] for lease_ms in leases_ms]))
+    guarded = [value.guarded for value in said]
+    sink.token.extend(array("q", [_NULL if value.token is None else value.token for value in said]))
+    sink.lease.extend(array("q", list(map(sink.leases.__getitem__, [value.lease_ms for value in said]))))
     sink.unguarded.extend(bytes([word is False for word in guarded]) if False in guarded else bytes(len(lines)))
-    return index
+    return positions
 
 
 def paired(sink: Sink, others: list[Event], count: int, warnings: list[str], source: Source) -> Columns:
