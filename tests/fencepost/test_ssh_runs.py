@@ -112,10 +112,19 @@ def lasting(tmp_path: Path, hosts: Path) -> Iterator[Lasting]:
             estates.remove(estate)
 
 
+def lose_connections(lasting: Lasting, lab: Lab) -> None:
+    """The run goes on, and its history says so."""
+    for number in range(3):
+        lab.drop_connections(number)
+    until(lambda: history_has(lasting.cwd, '"place"', "was lost, and made again within"), "it is told", 60)
+    assert lasting.process.poll() is None
+
+
 def test_heal_undoes_what_a_killed_harness_left_and_says_where_it_could_not(
     lasting: Lasting, lab: Lab, hosts: Path
 ) -> None:
-    """One host is started again before, one is down at first."""
+    """One host is started again before, one is down at first. All connections were lost in the middle of the run."""
+    lose_connections(lasting, lab)
     code, _, stderr = lasting.heal()
     assert code == 254
     assert f"its harness is alive (process {lasting.process.pid}) and heals what it does by itself" in stderr
@@ -152,11 +161,9 @@ def test_heal_undoes_what_a_killed_harness_left_and_says_where_it_could_not(
     assert document["removed"] == document["failed"] == []
 
 
-def test_connections_that_are_lost_are_made_again_and_the_history_says_so(lasting: Lasting, lab: Lab) -> None:
-    for number in range(3):
-        lab.drop_connections(number)
-    until(lambda: history_has(lasting.cwd, '"place"', "was lost, and made again within"), "it is told", 60)
-    assert lasting.process.poll() is None
+@pytest.mark.slow
+def test_a_run_whose_connections_were_lost_heals_by_itself(lasting: Lasting, lab: Lab) -> None:
+    lose_connections(lasting, lab)
     lasting.process.terminate()
     code, stdout, stderr = finish(lasting.process, SECONDS)
     document = json.loads(stdout)
@@ -180,6 +187,7 @@ def test_doctor_tells_of_each_host(lab: Lab, hosts: Path, tmp_path: Path) -> Non
         assert "; root; packet filter: nft" in check["says"]
 
 
+@pytest.mark.slow
 def test_unknown_hosts_are_refused_before_the_run_and_taken_with_the_flag(
     lab: Lab, hosts: Path, tmp_path: Path
 ) -> None:

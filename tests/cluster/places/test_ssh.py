@@ -401,6 +401,7 @@ async def test_what_hosts_lack_is_told_of_all_at_once(lab: Lab) -> None:
     assert re.search(r"Python 3\.\d+\.\d+ on x86_64, Linux .*; sudo; packet filter: nft, iptables", said[-1])
 
 
+@pytest.mark.slow
 async def test_without_root_what_needs_it_is_refused_and_the_rest_works(lab: Lab, tmp_path: Path) -> None:
     hosts = [replace(host, node_port=OTHER_PORT) for host in as_user(lab, PLAIN)[:1]]
     with pytest.raises(PlaceError, match=r"cuts and wall clocks need root: the user is not root, and sudo asks for a"):
@@ -421,6 +422,7 @@ async def test_without_root_what_needs_it_is_refused_and_the_rest_works(lab: Lab
 # ---- the end
 
 
+@pytest.mark.slow
 async def test_root_closes_with_logs_and_data_and_leaves_nothing(lab: Lab, tmp_path: Path) -> None:
     """With iptables, for hosts without nft."""
     hosts = [replace(host, node_port=OTHER_PORT) for host in as_user(lab, "root")[:2]]
