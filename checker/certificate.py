@@ -102,12 +102,13 @@ def _contradiction(key: str, columns: Columns, refused: column_sweep.Refused) ->
 
 def _between_keys(path: str | os.PathLike[str], columns: Columns, locks: Sequence[column_sweep.Lock]) -> Contradiction:
     """Operations of several keys, each of which fits by itself; as few as are still refused."""
-    everything = operations_by_key(columns.operations(np.arange(len(columns.f))))
     verdict = together.decide(operations_by_key(Locks(locks).impossible()))
     if isinstance(verdict, together.Fits):
-        verdict = together.decide(everything)
+        verdict = together.decide(operations_by_key(columns.operations(np.arange(len(columns.f)))))
     if isinstance(verdict, together.Refused) and not isinstance(verdict.reason, together.Shortage):
-        named = sorted({operation.index for operation, _ in linearizable.cited(verdict.reason)})
+        cited = [operation for operation, _ in linearizable.cited(verdict.reason)]
+        named = sorted({operation.index for operation in cited})
+        everything = {key: columns.operations(columns.by_key[key]) for key in {one.key for one in cited}}
         try:
             if verify_together.contradict(everything, named):
                 for index in list(named):

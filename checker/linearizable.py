@@ -93,7 +93,7 @@ def _together(joint: together.Refused, narrator: Narrator) -> Finding:
         headline = f"all keys together: {_headline(reason)} (key {joint.key!r})"
         if joint.cases > 1:
             headline += f", in whichever of {joint.cases} ways the acquires of unknown outcome are used; in the first"
-        data = {"kind": "no-moment-left", **_moment(reason), "cases": joint.cases, "cycle": []}
+        data = {"kind": "no-moment-left", **_moment(reason), "cases": joint.cases, "cycle": _between(reason)}
     roles = [(operation, f"key {operation.key!r}: {words}") for operation, words in told]
     return narrator.finding(CLAIM, Verdict.INVALID, headline, roles, data=data)
 
@@ -124,6 +124,30 @@ def finding(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Findin
     data["cycle"] = _cycle(reason)
     operations = [(step.operation, step.words) for step in steps]
     return narrator.finding(CLAIM, Verdict.INVALID, headline, operations, key=key, data=data)
+
+
+def _between(reason: Refusal) -> list[dict[str, Any]]:
+    """The contradiction edge by edge, where two grants alone are in the wrong order; else the operations have to do."""
+    steps = _steps(reason)
+    if [step.says for step in steps] != ["not-after", "not-before"]:
+        return []
+    first, second = (step.operation for step in steps)
+    if first.f == "release" or second.f != "acquire" or first.token is None or second.token is None:
+        return []
+    if first.token <= second.token:
+        return []
+    larger, smaller = f"enter {first.token}", f"enter {second.token}"
+    ended, began = f"end of [{first.index}]", f"invoke of [{second.index}]"
+    return [
+        _edge(smaller, larger, f"{second.token} is smaller than {first.token}, and tokens grow over all keys"),
+        _edge(larger, ended, f"[{first.index}] showed {first.token} by then", first.index),
+        _edge(ended, began, f"[{first.index}] had ended when [{second.index}] began", first.index, second.index),
+        _edge(began, smaller, f"[{second.index}] was granted {second.token}", second.index),
+    ]
+
+
+def _edge(before: str, after: str, because: str, *operations: int) -> dict[str, Any]:
+    return {"before": before, "after": after, "because": because, "operations": list(operations)}
 
 
 def cited(reason: Duplicate | Refusal) -> list[tuple[Operation, str]]:

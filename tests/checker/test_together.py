@@ -67,6 +67,13 @@ def test_what_keys_can_only_do_alone(name: str) -> None:
     assert result.numbers == {"keys": 2, "violations": 1}
 
 
+def test_two_grants_in_the_wrong_order_are_a_cycle() -> None:
+    (finding,) = judge(script.events(TOGETHER["a larger token was granted first"][0])).findings
+    cycle = finding.data["cycle"]
+    assert [edge["before"] for edge in cycle] == ["enter 1", "enter 2", "end of [0]", "invoke of [2]"]
+    assert [edge["after"] for edge in cycle] == ["enter 2", "end of [0]", "invoke of [2]", "enter 1"]
+
+
 def test_many_keys_agree_with_the_exhaustive_search() -> None:
     verdicts = [0, 0]
     for number in range(SAMPLE):
