@@ -160,7 +160,7 @@ class Engine(StrEnum):
 #: Below this size the plain way takes no longer than loading numpy.
 COLUMNS_BYTES_MIN = 1 << 19
 
-#: From this size on several processes take less time than one: some 200,000 operations.
+#: From this size on, some 200,000 operations, there is enough work for several processes.
 JOBS_BYTES_MIN = 1 << 25
 
 #: The claims that columns can decide.
