@@ -206,3 +206,16 @@ def test_what_is_wrong_is_said_where_it_is(
     assert refused.returncode == 254
     assert complaint in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_tokens_without_gaps(fencepost: Fencepost, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    events = script.events("1 acquire a\n1 ok 2\n2 acquire a\n2 ok 4")
+    path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    assert fencepost("check", path, "--claims", "linearizable").returncode == 0
+    counted = fencepost("check", path, "--claims", "linearizable", "--tokens-dense")
+    assert counted.returncode == 1
+    assert "as tokens leave no gaps" in counted.stdout
+    refused = fencepost("check", path, "--tokens-dense", "--certificate", tmp_path / "c.json")
+    assert refused.returncode == 254
+    assert "--tokens-dense" in refused.stderr
