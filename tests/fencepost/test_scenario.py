@@ -280,7 +280,7 @@ def expectations(checks: tuple[str, ...]) -> st.SearchStrategy[Expectation]:
 
 
 @given(scenarios())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_scenario_survives_being_written(tmp_path: Path, scenario: Scenario) -> None:
     assert load(written(tmp_path, dump(scenario))) == scenario
 
@@ -341,7 +341,7 @@ def test_nonsense_on_the_command_line(tmp_path: Path, changes: dict[str, object]
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_took_place_can_be_run_again(tmp_path: Path, data: st.DataObject) -> None:
     """However few of the planned faults there were before somebody stopped the run."""
     demo = load(WORKLOADS / "scenarios" / "demo.yaml")

@@ -29,7 +29,7 @@ def test_the_corpus(target: str) -> None:
 def test_random_bytes_and_spliced_inputs(target: str) -> None:
     inputs = [one.read_bytes() for one in sorted((targets.CORPUS / target).iterdir())[:200]]
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         pieces = data.draw(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from(inputs)), max_size=4))

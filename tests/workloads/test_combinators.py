@@ -58,7 +58,7 @@ def test_time_limit_ends_a_generator_that_waits_for_later() -> None:
 
 
 @given(st.integers(0, 2**32), st.floats(5, 500), st.integers(1, 5))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_stagger_keeps_the_rate_on_average(seed: int, rate: float, threads: int) -> None:
     generator = time_limit(20 * S, stagger(Seed(seed), rate, endless("a")))
     count = len(invokes(simulate(generator, constant(1), threads=threads)))
@@ -67,7 +67,7 @@ def test_stagger_keeps_the_rate_on_average(seed: int, rate: float, threads: int)
 
 
 @given(st.integers(0, 2**32), st.floats(20, 200))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_stagger_does_not_make_up_for_time_lost_to_slow_calls(seed: int, rate: float) -> None:
     """One thread and calls of a second each: never two invocations closer than an answer."""
     generator = time_limit(30 * S, stagger(Seed(seed), rate, endless("a")))

@@ -34,7 +34,7 @@ def completion(history: list[Event], invoke: Event) -> Event:
 
 @pytest.mark.parametrize("spec", [MUTEX, GUARDED], ids=lambda spec: spec.kind)
 @given(seed=st.integers(0, 2**63))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 def test_histories_are_well_formed_and_depend_on_the_seed_alone(spec: WorkloadSpec, seed: int) -> None:
     history = run(spec, seed, 5 * S, info_share=0.05)
     well_formed(history)

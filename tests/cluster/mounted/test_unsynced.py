@@ -37,7 +37,7 @@ def torn(before: bytes, data: bytes, offset: int) -> list[bytes]:
 
 
 @given(steps, st.integers(0, 2**32))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_what_is_left_is_the_file_at_a_moment_since_the_last_sync(script: list[Any], seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = os.open(Path(folder) / "f", os.O_CREAT | os.O_RDWR)
