@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from fencepost import evidence
 from fencepost.scenario import load
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +147,14 @@ def test_a_run_leaves_a_verdict_and_a_whole_folder(tmp_path: Path) -> None:
     assert "<title>valid" in (folder / "report.html").read_text()
     assert "phase main" in (folder / "harness.log").read_text()
     assert {path.name for path in (folder / "nodes").iterdir() if path.is_dir()} == {"n1", "n2", "n3"}
+    # Each node wrote down what it applied, by the clock of the history.
+    entries = document["claims"]["agreement"]["numbers"]
+    assert (entries["nodes"], entries["violations"]) == (3, 0)
+    assert entries["entries"] > 10
+    found = evidence.read(folder)
+    assert found is not None
+    assert (found.whole, bool(found.proposals)) == (True, True)
+    assert all(one.at is not None for applied in found.applied.values() for one in applied)
     repro = load(folder / "repro.yaml")
     assert repro.seed == 9
     assert [(spec.fault, spec.every_ns) for spec in repro.nemesis] == [("partition", None), ("pause", None)]
