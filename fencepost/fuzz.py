@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from checker.verdict import Verdict
 from fencepost.engines import LOST, Deadly
 from fencepost.exits import Exit
 from fencepost.scenario import Scenario
@@ -66,6 +67,8 @@ class Ran:
     coverage: dict[str, int]
     message: str = ""
     failure: str | None = None
+    #: Whether the run did what its scenario expects: a violation, or claims without a verdict.
+    expected: bool = False
     #: What the nodes' cores reached (`cluster.places.sim.reached`).
     edges: frozenset[int] = frozenset()
     #: What was run, where that is not the variant of its seed.
@@ -110,6 +113,9 @@ class Tally:
     coverage: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     claims: Counter[str] = field(default_factory=Counter)
+    #: Runs that violated what they are expected to violate; and those of no verdict for no reason that excuses it.
+    as_expected: int = 0
+    undecided: int = 0
     #: All edges that were reached; and after how many runs there were how many, whenever a tenth more were.
     edges: set[int] = field(default_factory=set)
     grown: list[tuple[int, int]] = field(default_factory=list)
@@ -126,8 +132,12 @@ class Tally:
         self.claims.update(ran.violated)
         if ran.failure is not None:
             self.failed.append(ran)
+        elif ran.violated and ran.expected:
+            self.as_expected += 1
         elif ran.violated:
             self.found.append(ran)
+        elif ran.verdict == Verdict.UNKNOWN and not ran.expected:
+            self.undecided += 1
         before = len(self.edges)
         self.edges |= ran.edges
         if not self.grown or len(self.edges) > 1.1 * self.grown[-1][1]:
@@ -140,7 +150,7 @@ class Tally:
             return Exit.VIOLATED
         if self.failed:
             return Exit.HARNESS
-        return Exit.UNKNOWN if self.verdicts["unknown"] else Exit.VALID
+        return Exit.UNKNOWN if self.undecided else Exit.VALID
 
     def words(self) -> str:
         per_second = self.runs / self.seconds if self.seconds else 0.0
@@ -149,6 +159,7 @@ class Tally:
         return (
             f"{self.runs:,} seeds ({per_second:.1f}/s), {self.simulated_s:,.0f} simulated s ({simulated:.0f}/s),"
             f" {counts}, edges {self._edges()}; violations {len(self.found)}"
+            + (f", and {self.as_expected} that were expected" if self.as_expected else "")
         )
 
     def _edges(self) -> str:
@@ -166,6 +177,7 @@ class Tally:
             "edges": {"reached": len(self.edges), "grown": [list(point) for point in self.grown]},
             "verdicts": dict(self.verdicts),
             "claims": dict(self.claims),
+            "as_expected": self.as_expected,
             "found": [{"scenario": one.scenario, "seed": one.seed, "claims": list(one.violated)} for one in self.found],
             "failed": [{"scenario": one.scenario, "seed": one.seed, "failure": one.failure} for one in self.failed],
             "exit_code": int(self.exit),
@@ -201,7 +213,7 @@ def work(job: Job) -> Ran:
     ]
     return Ran(
         scenario.name, job.seed, run.violated, str(run.results.verdict), run.simulated_s, dict(run.results.coverage),
-        findings[0] if findings else "", edges=run.edges, plan=plan,
+        findings[0] if findings else "", expected=scenario.expect.met_by(run.results), edges=run.edges, plan=plan,
     )  # fmt: skip
 
 

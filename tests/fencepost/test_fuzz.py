@@ -18,7 +18,7 @@ from fencepost import fuzz, matrix, quorum, runner, sequence, shrink, simpler
 from fencepost import scenario as scenarios
 from fencepost.exits import Exit
 from fencepost.fuzz import Job, Ran, Tally
-from fencepost.scenario import Scenario
+from fencepost.scenario import Expectation, Scenario
 from fencepost.scenario.rules import complaints
 from fencepost.simulation import Simulated, simulate
 from fencepost.variants import changed, seeds_of, variant
@@ -67,13 +67,22 @@ def test_the_true_lockd_has_no_violation() -> None:
 
 
 def test_the_first_violation_ends_it_and_keep_going_collects() -> None:
-    broken = shipped("every-node-grants")
+    broken = shipped("every-node-grants", expect=Expectation())
     tally = fuzzed(broken, range(50))
     assert tally.exit is Exit.VIOLATED
     assert tally.runs <= 4
     assert "mutual-exclusion" in tally.found[0].violated
     assert "token" in tally.found[0].message
     assert len(fuzzed(broken, range(3), keep_going=True).found) == 3
+
+
+def test_a_violation_that_is_expected_is_no_finding() -> None:
+    restored = shipped("backup-restore")
+    tally = fuzzed(restored, range(1))
+    assert (tally.found, tally.as_expected, tally.exit) == ([], 1, Exit.VALID)
+    assert "violations 0, and 1 that were expected" in tally.words()
+    surprised = fuzzed(replace(restored, expect=Expectation()), range(1))
+    assert (len(surprised.found), surprised.as_expected, surprised.exit) == (1, 0, Exit.VIOLATED)
 
 
 def test_a_worker_that_dies_costs_nothing_but_time(monkeypatch: pytest.MonkeyPatch) -> None:
