@@ -66,7 +66,7 @@ def found(mutant: str) -> Scenario | None:
     for row in json.loads(MATRIX.read_text(encoding="utf-8"))["rows"]:
         for hunt in row["hunts"]:
             if row["mutant"] == mutant and hunt["claims"] not in ([], ["harness"]):
-                seed = matrix.SEED_STRIDE * row["hunts"].index(hunt) + hunt["seeds"] - 1
+                seed = hunt["first_seed"] + hunt["seeds"] - 1
                 scenario = next(one for one in matrix.scenarios_for(mutant) if one.name == hunt["scenario"])
                 return Job(replace(scenario, mutant=mutant, place="sim"), seed).variant()
     return None
