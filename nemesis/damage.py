@@ -6,7 +6,8 @@ fault it gets back, byte for byte, what it had: to the others it was dead meanwh
 all the same keeps what it has: by then it may have told others what rests on it.
 
 Old data is a copy that was taken so long before, of a node that stood still for a moment, as a snapshot of a volume is
-taken. Nothing undoes its return: at the end of the fault the nodes are started with it.
+taken. Of a node whose data is damaged at that moment it is what the node gets back: damage that a fault undoes must not
+come back by another. Nothing undoes its return: at the end of the fault the nodes are started with it.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class Damages(ProcessFaults):
 
     _changes = frozenset({ProcessState.RUNNING})
 
-    def __init__(self, place: Place, nodes: Sequence[str], holds: Holds) -> None:
+    def __init__(self, place: Place, nodes: Sequence[str], holds: Holds, kept: dict[str, Files]) -> None:
         super().__init__(place, nodes, holds)
-        #: What nodes had that have not started since.
-        self._kept: dict[str, Files] = {}
+        #: What nodes had that have not started since; one for all that is in this module.
+        self._kept = kept
         #: Of nodes that had neither ended nor answered in time, how they took it after all.
         self._later: dict[str, str] = {}
 
@@ -140,8 +141,9 @@ class Restores(ProcessFaults):
     kind = DISK_RESTORE
     _changes = frozenset({ProcessState.RUNNING, ProcessState.PAUSED})
 
-    def __init__(self, place: Place, nodes: Sequence[str], holds: Holds) -> None:
+    def __init__(self, place: Place, nodes: Sequence[str], holds: Holds, kept: Mapping[str, Files]) -> None:
         super().__init__(place, nodes, holds)
+        self._kept = kept
         self._copies: dict[str, dict[str, Files]] = {}
         self._complaints: dict[str, str] = {}
 
@@ -157,6 +159,8 @@ class Restores(ProcessFaults):
 
     async def _copy(self, node: str) -> Files:
         place = _abilities(self._place)
+        if node in self._kept:
+            return self._kept[node]
         if await self._place.state(node) is not ProcessState.RUNNING:
             return await place.read_data(node)
         await self._place.pause_node(node)

@@ -7,7 +7,7 @@ from nemesis import kinds
 from nemesis.clients import ClientPartitions
 from nemesis.clocks import ClockBound, Clocks
 from nemesis.damage import Cuts as FileCuts
-from nemesis.damage import Flips, Restores
+from nemesis.damage import Files, Flips, Restores
 from nemesis.disks import MODES, Disks
 from nemesis.family import Family
 from nemesis.links import Resets, ShapedLinks, Shapings
@@ -24,6 +24,7 @@ def built_in(place: Place, clock_bound: ClockBound) -> list[Family]:
     """One of each; what a place can't do is refused before it is asked of them."""
     nodes, cuts, holds, shapings = place.nodes, Cuts(place), Holds(), Shapings(place)
     broken_disks: dict[str, str] = {}
+    undamaged: dict[str, Files] = {}
     return [
         Partitions(place, nodes, cuts),
         Flappings(place, nodes, cuts),
@@ -36,9 +37,9 @@ def built_in(place: Place, clock_bound: ClockBound) -> list[Family]:
         ClientPartitions(place, nodes),
         Clocks(place, nodes, clock_bound),
         *(Disks(kind, place, nodes, holds, broken_disks) for kind in MODES),
-        Flips(place, nodes, holds),
-        FileCuts(place, nodes, holds),
-        Restores(place, nodes, holds),
+        Flips(place, nodes, holds, undamaged),
+        FileCuts(place, nodes, holds, undamaged),
+        Restores(place, nodes, holds, undamaged),
         Transfers(place, nodes),
         Starvations(place, nodes, holds),
         Memberships(place, nodes, holds),

@@ -161,6 +161,18 @@ def test_data_that_has_not_changed_since_is_no_old_data(tmp_path: Path) -> None:
     assert "was the same so long before" in told(events, "skipped")
 
 
+@pytest.mark.parametrize("kind", ["disk-flip", "disk-truncate"])
+def test_damage_that_was_undone_does_not_come_back_as_old_data(tmp_path: Path, kind: str) -> None:
+    specs = [
+        fault(kind, ("n3",), at=500, lasts=3000),
+        fault("transfer", "follower", at=4000, lasts=500),
+        fault("disk-restore", ("n3",), at=5000, lasts=1000, age=(3000, 3000)),
+    ]
+    events = run(tmp_path, specs)
+    assert "log is damaged" in told(events, "injected")
+    assert actions(events, "f3") == FULL
+
+
 def test_only_dead_nodes_can_be_given_other_data(tmp_path: Path) -> None:
     async def body() -> None:
         place = SimPlace(Lockd(), ("n1", "n2"), tmp_path, seed=1)
