@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,7 @@ from checker.column_claims import operations_by_key
 from checker.column_reader import read_columns
 from checker.column_together import Locks
 from checker.columns import Columns, Unsuited, columns_of
-from checker.history import OPEN, read
+from checker.history import OPEN, Operation, read
 from checker.verdict import Verdict
 from checker.verifier import Certificate, Contradiction, Witness
 
@@ -102,23 +102,35 @@ def _contradiction(key: str, columns: Columns, refused: column_sweep.Refused) ->
 
 def _between_keys(path: str | os.PathLike[str], columns: Columns, locks: Sequence[column_sweep.Lock]) -> Contradiction:
     """Operations of several keys, each of which fits by itself; as few as are still refused."""
-    verdict = together.decide(operations_by_key(Locks(locks).impossible()))
+    decided = operations_by_key(Locks(locks).impossible())
+    verdict = together.decide(decided)
     if isinstance(verdict, together.Fits):
-        verdict = together.decide(operations_by_key(columns.operations(np.arange(len(columns.f)))))
+        decided = operations_by_key(columns.operations(np.arange(len(columns.f))))
+        verdict = together.decide(decided)
     if isinstance(verdict, together.Refused) and not isinstance(verdict.reason, together.Shortage):
+        edges = linearizable.joint_cycle(verdict, decided)
+        cycle = msgspec.convert([edge.step() for edge in edges], list[cycles.Step])
         cited = [operation for operation, _ in linearizable.cited(verdict.reason)]
-        named = sorted({operation.index for operation in cited})
         everything = {key: columns.operations(columns.by_key[key]) for key in {one.key for one in cited}}
-        try:
-            if verify_together.contradict(everything, named):
-                for index in list(named):
-                    fewer = [other for other in named if other != index]
-                    if fewer and verify_together.contradict(everything, fewer):
-                        named = fewer
-                return Contradiction(None, named)
-        except verifier.Rejected:
-            pass
+        named = _enough(everything, sorted({operation.index for operation in cited}))
+        if cycle or named:
+            return Contradiction(None, named, cycle)
     raise NoCertificate(
         f"{path}: each key fits by itself; that all keys together do, or do not, takes telling apart ways to use"
         " acquires of unknown outcome, which no certificate says yet"
     )
+
+
+def _enough(everything: Mapping[str, Sequence[Operation]], named: list[int]) -> list[int]:
+    """As few of the named operations as still contradict each other, whoever tries all orders; none if that is no way
+    to tell."""
+    try:
+        if not verify_together.contradict(everything, named):
+            return []
+        for index in list(named):
+            fewer = [other for other in named if other != index]
+            if fewer and verify_together.contradict(everything, fewer):
+                named = fewer
+    except verifier.Rejected:
+        return []
+    return named

@@ -77,11 +77,13 @@ def check_linearizable(
         refused += count
         findings += found[: FINDINGS_MAX - len(findings)]
     if spans and not refused:
-        joint = together.decide(operations_by_key(Locks(list(locks.values())).impossible()))
+        decided = operations_by_key(Locks(list(locks.values())).impossible())
+        joint = together.decide(decided)
         if isinstance(joint, together.Fits):
-            joint = together.decide(operations_by_key(columns.operations(np.arange(len(columns.f)))))
+            decided = operations_by_key(columns.operations(np.arange(len(columns.f))))
+            joint = together.decide(decided)
         if not isinstance(joint, together.Fits):
-            return linearizable.together_result(joint, len(locks), narrator)
+            return linearizable.together_result(joint, decided, len(locks), narrator)
     result = Verdict.INVALID if refused else Verdict.VALID
     return ClaimResult(result, tuple(findings), {"keys": len(columns.by_key), "violations": refused})
 

@@ -18,7 +18,7 @@ an edge: it names the rule that makes it true, and the operations that the rule 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -56,29 +56,45 @@ class Reach(msgspec.Struct, frozen=True):
 
 def verify(operations: Sequence[Operation], cycle: Sequence[Step], reaches: Sequence[Reach]) -> None:
     """Raises Wrong unless the cycle is closed and each edge of it holds. `operations` are all of the key."""
+    closed(cycle)
+    key = Key(operations, reaches)
+    for step in cycle:
+        key.check(step)
+
+
+def closed(cycle: Sequence[Step]) -> None:
+    """Raises Wrong unless each edge goes on where the one before it ends, and the first where the last does."""
     if not cycle or len(cycle) > EDGES_MAX:
         raise Wrong(f"a cycle has 1 to {EDGES_MAX} edges, this one has {len(cycle)}")
     _follow(cycle, cycle[0].before)
-    key = _Key(operations, reaches)
-    for step in cycle:
-        key.check(step)
 
 
 def _follow(path: Sequence[Step], end: Point) -> None:
     for one, other in pairwise(path):
         if one.after != other.before:
-            raise Wrong(f"after {_words(one.after)} it goes on with {_words(other.before)}")
+            raise Wrong(f"after {words(one.after)} it goes on with {words(other.before)}")
     if path[-1].after != end:
-        raise Wrong(f"it ends at {_words(path[-1].after)}, not at {_words(end)}")
+        raise Wrong(f"it ends at {words(path[-1].after)}, not at {words(end)}")
 
 
-def _words(point: Point) -> str:
+def words(point: Point) -> str:
     return f"{point[0]} {point[1]}"
 
 
-class _Key:
-    def __init__(self, operations: Sequence[Operation], reaches: Sequence[Reach]) -> None:
-        self._by_index = {operation.index: operation for operation in operations}
+class Key:
+    """The edges between moments of one key, and events: of its own, or of all that are `known`. Those that an edge
+    rests on are left to `check`, if they may be of other keys."""
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        reaches: Sequence[Reach],
+        *,
+        known: Mapping[int, Operation] | None = None,
+        check: Callable[[Step], None] | None = None,
+    ) -> None:
+        self._check = check or self.check
+        self._by_index = known or {operation.index: operation for operation in operations}
         self._reaches = {reach.moment: reach for reach in reaches}
         self._owner: dict[int | None, Operation] = {}
         tokens: set[int] = set()
@@ -111,12 +127,12 @@ class _Key:
         if step.since and step.rule != "leave":
             raise Wrong(f"an edge by the rule {step.rule!r} rests on no others")
         if not holds(step):
-            raise Wrong(f"{_words(step.before)} need not come before {_words(step.after)} by the rule {step.rule!r}")
+            raise Wrong(f"{words(step.before)} need not come before {words(step.after)} by the rule {step.rule!r}")
 
     def _operation(self, point: Point, what: str) -> Operation:
         operation = self._by_index.get(point[1])
         if operation is None or point[0] != what:
-            raise Wrong(f"{_words(point)} is not the {what} of an operation of the key")
+            raise Wrong(f"{words(point)} is not the {what} of an operation of the key")
         if what == "end" and operation.end == OPEN:
             raise Wrong(f"the operation that begins at {point[1]} has no end that is known")
         return operation
@@ -161,7 +177,7 @@ class _Key:
             entered = step.since[0].before
             _follow(step.since, begin)
             for one in step.since:
-                self.check(one)
+                self._check(one)
         place = self._place.get(step.before)
         before = None if entered is None else self._place.get(entered)
         if place is None or (entered is not None and before is None) or place != (0 if before is None else before + 1):
@@ -177,7 +193,7 @@ class _Key:
         moment, event = (step.before, step.after) if first else (step.after, step.before)
         reach = self._reaches.get(moment)
         if reach is None:
-            raise Wrong(f"nothing is known of {_words(moment)}")
+            raise Wrong(f"nothing is known of {words(moment)}")
         what = "end" if event[0] == "end" else "invoke"
         operation = self._operation(event, what)
         at = operation.end if what == "end" else operation.index

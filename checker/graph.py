@@ -26,7 +26,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise, permutations, product
 from typing import Any, NamedTuple
 
 import networkx as nx
@@ -115,8 +115,9 @@ def window_of(refusal: Refusal, operations: Sequence[Operation]) -> Window:
     return Window(ordered, tokens[first:last], starts, ends, refusal.unknown.invokes, refusal.owned)
 
 
-def build(window: Window) -> nx.DiGraph[Node]:
-    """The graph; each edge has its `Edge` as `edge`."""
+def build(windows: Sequence[Window]) -> nx.DiGraph[Node]:
+    """The graph; each edge has its `Edge` as `edge`. Several windows are of as many keys whose tokens have one order;
+    then it does not matter which of their tokens are in the graph, and an edge says at once what several would."""
     graph: nx.DiGraph[Node] = nx.DiGraph()
 
     def add(before: Node, after: Node, because: str, *rests_on: int, rule: str, since: Sequence[Edge] = ()) -> None:
@@ -124,7 +125,7 @@ def build(window: Window) -> nx.DiGraph[Node]:
             operations = tuple(sorted(set(rests_on)))
             graph.add_edge(before, after, edge=Edge(before, after, because, operations, rule, tuple(since)))
 
-    known = [operation for operation in window.operations if operation.outcome != "info"]
+    known = [operation for window in windows for operation in window.operations if operation.outcome != "info"]
     for operation in known:
         index = operation.index
         add(Node("invoke", index), Node("end", index), "it began before it ended", index, rule="lasts")
@@ -139,22 +140,43 @@ def build(window: Window) -> nx.DiGraph[Node]:
                     other.index,
                     rule="order",
                 )
-    moments = [Node(what, token) for token in window.tokens for what in ("enter", "exit")]
-    for before, after in pairwise(moments):
-        because = "it is held before it ends" if before.of == after.of else f"{before.of} is smaller than {after.of}"
-        add(before, after, because, rule="tokens")
+    together = len(windows) > 1
+    for window in windows:
+        moments = _moments(window)
+        for before, after in combinations(moments, 2) if together else pairwise(moments):
+            because = (
+                "it is held before it ends" if before.of == after.of else f"{before.of} is smaller than {after.of}"
+            )
+            add(before, after, because, rule="tokens")
+    for here, there in permutations(windows, 2):
+        for token, larger in product(here.tokens, there.tokens):
+            if token < larger:
+                because = f"{token} is smaller than {larger}, and tokens grow over all keys"
+                add(Node("enter", token), Node("enter", larger), because, rule="grants")
     for operation in known:
         _bound(operation, add)
-    _own(window, known, add)
-    _force(graph, window, known, moments, add)
+    for window in windows:
+        _own(window, add)
+    while any(_force(graph, window, add) for window in windows):
+        pass
+    if graph.has_node(NEVER):
+        # Nothing follows, so what must be left never is.
+        for before in list(graph.successors(NEVER)):
+            rests_on = graph.edges[NEVER, before]["edge"].operations
+            add(before, NEVER, "no token that was shown comes later", *rests_on, rule="last")
     return graph
 
 
-def _own(window: Window, known: Sequence[Operation], add: Add) -> None:
+def _moments(window: Window) -> list[Node]:
+    return [Node(what, token) for token in window.tokens for what in ("enter", "exit")]
+
+
+def _own(window: Window, add: Add) -> None:
     """A token that was shown before anybody can have been granted it."""
+    known = [operation for operation in window.operations if operation.outcome != "info"]
     owned = {o.token for o in known if o.f == "acquire" and o.outcome == "ok"}
     for operation in known:
-        if not _shows(operation) or operation.token is None or operation.token in owned:
+        if not shows(operation) or operation.token is None or operation.token in owned:
             continue
         if operation.token in window.owned or (window.unknown and window.unknown[0] < operation.end):
             continue
@@ -162,14 +184,14 @@ def _own(window: Window, known: Sequence[Operation], add: Add) -> None:
         add(Node("end", operation.index), Node("enter", operation.token), because, operation.index, rule="nobody")
 
 
-def _shows(operation: Operation) -> bool:
+def shows(operation: Operation) -> bool:
     return operation.outcome == "ok" and operation.f in ("acquire", "release", "renew", "inspect")
 
 
 def _bound(operation: Operation, add: Add) -> None:
     """What an operation says of the moments of the token that it shows."""
     token, index = operation.token, operation.index
-    if not _shows(operation) or token is None:
+    if not shows(operation) or token is None:
         return
     begin, end = Node("invoke", index), Node("end", index)
     enter, left = Node("enter", token), Node("exit", token)
@@ -184,16 +206,17 @@ def _bound(operation: Operation, add: Add) -> None:
         add(begin, left, f"[{index}] saw {token} held", index, rule="effect")
 
 
-def _force(
-    graph: nx.DiGraph[Node], window: Window, known: Sequence[Operation], moments: Sequence[Node], add: Add
-) -> None:
-    """Add forced exits until there are no more. The end of the history is the exit of the last free interval."""
+def _force(graph: nx.DiGraph[Node], window: Window, add: Add) -> bool:
+    """Add forced exits until there are no more; whether there were any. The end of the history is the exit of the last
+    free interval."""
+    moments = _moments(window)
     intervals: list[tuple[Node | None, Node]] = list(pairwise(moments))
     if window.starts:
         intervals.insert(0, (None, moments[0] if moments else NEVER))
     if window.ends and moments:
         intervals.append((moments[-1], NEVER))
-    watching = [(operation, _refutes(operation)) for operation in known]
+    watching = [(one, _refutes(one)) for one in window.operations if one.outcome != "info"]
+    found = False
     changed = True
     while changed:
         changed = False
@@ -214,11 +237,8 @@ def _force(
                 because = f"[{operation.index}] {_saw(operation)}, so it had to change"
                 add(left, end, because, *rests_on, rule="leave", since=since)
                 changed = True
-    if graph.has_node(NEVER):
-        # Nothing follows, so what must be left never is.
-        for before in list(graph.successors(NEVER)):
-            rests_on = graph.edges[NEVER, before]["edge"].operations
-            add(before, NEVER, "no token that was shown comes later", *rests_on, rule="last")
+        found = found or changed
+    return found
 
 
 def _refutes(operation: Operation) -> Callable[[Node | None], bool] | None:
@@ -273,7 +293,7 @@ def cycle_of(reason: Duplicate | Refusal, operations: Sequence[Operation]) -> li
     if isinstance(reason, Duplicate):
         return _twins(reason.first, reason.second)
     window = window_of(reason, operations)
-    cycle = shortest_cycle(build(window)) if len(window.tokens) <= TOKENS_MAX else []
+    cycle = shortest_cycle(build([window])) if len(window.tokens) <= TOKENS_MAX else []
     return cycle or _counted(reason)
 
 

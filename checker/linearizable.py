@@ -10,8 +10,9 @@ invoked", not the tightest bound, so the chain ends at the first operation that 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checker import dense, together
 from checker.facts import Duplicate
@@ -20,7 +21,12 @@ from checker.narrator import FINDINGS_MAX, Narrator, completed_s, invoked_s
 from checker.sweep import Later, Reach, Refusal, decide
 from checker.verdict import ClaimResult, Finding, Verdict
 
+if TYPE_CHECKING:
+    from checker.graph import Edge
+
 CLAIM = "linearizable"
+
+Keys = Mapping[str, Sequence[Operation]]
 
 
 def check(
@@ -49,7 +55,7 @@ def check(
             findings.append(finding(key, reason, narrator))
     verdict = Verdict.INVALID if refused else Verdict.VALID
     if not refused and joint is not None:
-        return together_result(joint, len(keys), narrator)
+        return together_result(joint, keys, len(keys), narrator)
     return ClaimResult(verdict, tuple(findings), {"keys": len(keys), "violations": refused})
 
 
@@ -61,8 +67,11 @@ def _counted(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Findi
     return narrator.finding(CLAIM, Verdict.INVALID, headline, cited(reason), key=key, data=data)
 
 
-def together_result(joint: together.Refused | together.Undecided, keys: int, narrator: Narrator) -> ClaimResult:
-    """What is found where each key fits by itself."""
+def together_result(
+    joint: together.Refused | together.Undecided, decided: Keys, keys: int, narrator: Narrator
+) -> ClaimResult:
+    """What is found where each key fits by itself. `decided` are the operations that were looked at for it, of all
+    `keys` or of fewer."""
     if isinstance(joint, together.Undecided):
         headline = (
             "all keys together: whether one order of tokens fits them is not known; so far"
@@ -70,10 +79,10 @@ def together_result(joint: together.Refused | together.Undecided, keys: int, nar
         )
         unknown = Finding(CLAIM, Verdict.UNKNOWN, headline, data={"kind": "undecided", "cases": joint.cases})
         return ClaimResult(Verdict.UNKNOWN, (unknown,), {"keys": keys, "violations": 0})
-    return ClaimResult(Verdict.INVALID, (_together(joint, narrator),), {"keys": keys, "violations": 1})
+    return ClaimResult(Verdict.INVALID, (_together(joint, decided, narrator),), {"keys": keys, "violations": 1})
 
 
-def _together(joint: together.Refused, narrator: Narrator) -> Finding:
+def _together(joint: together.Refused, decided: Keys, narrator: Narrator) -> Finding:
     reason = joint.reason
     data: dict[str, Any]
     if isinstance(reason, together.Shortage):
@@ -82,18 +91,19 @@ def _together(joint: together.Refused, narrator: Narrator) -> Finding:
             f"all keys together, as tokens leave no gaps: by the grant of token {token}, {reason.needed} that no ok"
             f" acquire got were granted, but only {reason.available} acquires of unknown outcome had been invoked"
         )
-        data = {"kind": "shortage", "token": token, "needed": reason.needed, "available": reason.available, "cycle": []}
+        data = {"kind": "shortage", "token": token, "needed": reason.needed, "available": reason.available}
         told = [(reason.shown_by, f"shows token {token}")]
     elif isinstance(reason, Duplicate):
         headline = f"token {reason.token} was granted under two keys, {reason.first.key!r} and {reason.second.key!r}"
-        data = {"kind": "duplicate", "token": reason.token, "cycle": []}
+        data = {"kind": "duplicate", "token": reason.token}
         told = [(operation, f"shows token {reason.token}") for operation in (reason.first, reason.second)]
     else:
         told = cited(reason)
         headline = f"all keys together: {_headline(reason)} (key {joint.key!r})"
         if joint.cases > 1:
             headline += f", in whichever of {joint.cases} ways the acquires of unknown outcome are used; in the first"
-        data = {"kind": "no-moment-left", **_moment(reason), "cases": joint.cases, "cycle": _between(reason)}
+        data = {"kind": "no-moment-left", **_moment(reason), "cases": joint.cases}
+    data["cycle"] = [edge.to_dict() for edge in joint_cycle(joint, decided)]
     roles = [(operation, f"key {operation.key!r}: {words}") for operation, words in told]
     return narrator.finding(CLAIM, Verdict.INVALID, headline, roles, data=data)
 
@@ -101,12 +111,13 @@ def _together(joint: together.Refused, narrator: Narrator) -> Finding:
 @dataclass(frozen=True, slots=True)
 class _Step:
     """One operation of an explanation. `says` is "not-after", "must-leave", "lasts" or "not-before"; `gap` is what it
-    says."""
+    says, and `moments` are the tokens whose moments it is about."""
 
     operation: Operation
     says: str
     gap: int
     words: str
+    moments: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {"index": self.operation.index, "says": self.says, "gap": self.gap}
@@ -126,28 +137,18 @@ def finding(key: str, reason: Duplicate | Refusal, narrator: Narrator) -> Findin
     return narrator.finding(CLAIM, Verdict.INVALID, headline, operations, key=key, data=data)
 
 
-def _between(reason: Refusal) -> list[dict[str, Any]]:
-    """The contradiction edge by edge, where two grants alone are in the wrong order; else the operations have to do."""
-    steps = _steps(reason)
-    if [step.says for step in steps] != ["not-after", "not-before"]:
-        return []
-    first, second = (step.operation for step in steps)
-    if first.f == "release" or second.f != "acquire" or first.token is None or second.token is None:
-        return []
-    if first.token <= second.token:
-        return []
-    larger, smaller = f"enter {first.token}", f"enter {second.token}"
-    ended, began = f"end of [{first.index}]", f"invoke of [{second.index}]"
-    return [
-        _edge(smaller, larger, f"{second.token} is smaller than {first.token}, and tokens grow over all keys"),
-        _edge(larger, ended, f"[{first.index}] showed {first.token} by then", first.index),
-        _edge(ended, began, f"[{first.index}] had ended when [{second.index}] began", first.index, second.index),
-        _edge(began, smaller, f"[{second.index}] was granted {second.token}", second.index),
-    ]
+def joint_cycle(joint: together.Refused, decided: Keys) -> list[Edge]:
+    """Why the operations of several keys can't all be true, as a cycle; empty where there is none."""
+    from checker import joint_graph
 
-
-def _edge(before: str, after: str, because: str, *operations: int) -> dict[str, Any]:
-    return {"before": before, "after": after, "because": because, "operations": list(operations)}
+    reason = joint.reason
+    if isinstance(reason, together.Shortage):
+        return []
+    told = [operation for operation, _ in cited(reason)]
+    steps = _steps(reason) if isinstance(reason, Refusal) else []
+    tokens = sorted({token for step in steps for token in step.moments})
+    by_bounds = [step.says for step in steps] == ["not-after", "not-before"] and steps[1].operation.outcome == "ok"
+    return joint_graph.cycle_of(joint, decided, told, tokens, by_bounds=by_bounds)
 
 
 def cited(reason: Duplicate | Refusal) -> list[tuple[Operation, str]]:
@@ -237,8 +238,10 @@ def _upper(refusal: Refusal, reach: Reach, before: int) -> list[_Step]:
     steps: list[_Step] = []
     tenures, limits = refusal.tenures, refusal.limits
     then = ""
+    passed: tuple[int, ...] = ()
     while True:
         limit = limits[reach.moment]
+        passed += tuple(tenure.token for tenure in tenures[reach.moment // 2 :][:1])
         if limit.gap < before:
             if limit.by is None:
                 return steps
@@ -254,14 +257,14 @@ def _upper(refusal: Refusal, reach: Reach, before: int) -> list[_Step]:
                     then = f", so token {tenures[reach.moment // 2].token} was granted by then, after all smaller ones"
                 continue
             words = _not_after_words(limit.by, tenures[reach.moment // 2].token)
-            return [*steps, _Step(limit.by, "not-after", limit.gap, words)]
+            return [*steps, _Step(limit.by, "not-after", limit.gap, words, passed)]
         forced_by, entered = reach.forced_by, reach.before
         assert forced_by is not None
         assert entered is not None
         at_start = entered.before is None
         words = _must_leave_words(forced_by) + (", though nobody had been granted it before" if at_start else "") + then
         then = ""
-        steps.append(_Step(forced_by, "must-leave", forced_by.end - 1, words))
+        steps.append(_Step(forced_by, "must-leave", forced_by.end - 1, words, passed))
         if at_start:
             return steps
         before = forced_by.index

@@ -1,4 +1,5 @@
-"""The smallest part of a history that is refused for the same reason: a few operations of one key.
+"""The smallest part of a history that is refused for the same reason: a few operations of one key, or of several that
+fit one by one, but not together under one order of tokens.
 
 It must be refused for what is wrong with the whole, not for what was left out. So operations that could help those that
 are kept stay in: whoever was granted a token that they name; every grant that could explain why somebody saw the lock
@@ -8,13 +9,13 @@ Without the others more is possible, not less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
 import msgspec
 
-from checker import linearizable
+from checker import linearizable, together
 from checker.events import Event
 from checker.history import OPEN, History, Operation
 from checker.options import Options
@@ -30,13 +31,16 @@ EFFORT_MAX = 2_000_000
 #: In longer histories these parts are only looked for where somebody asks for them.
 OPERATIONS_MAX_FOR_PARTS = 20_000
 
+#: Findings without a key on operations of several.
+_OF_SEVERAL_KEYS = ("duplicate", "no-moment-left")
+
 #: Where the data of a finding has it.
 SUB_HISTORY = "sub_history"
 
 
 def with_parts(results: Results, history: History, options: Options) -> Results:
     """The results with `sub_history` in the data of findings of `linearizable`: the invokes of the operations, in the
-    history that they are about. Findings on all keys together, or on time, have none."""
+    history that they are about. Findings on tokens that leave no gaps have none: whatever is left out leaves some."""
     claim = results.claims.get(linearizable.CLAIM)
     if claim is None or not claim.findings:
         return results
@@ -46,8 +50,13 @@ def with_parts(results: Results, history: History, options: Options) -> Results:
 
 
 def _with_part(finding: Finding, history: History) -> Finding:
-    operations = history.by_key.get(finding.key or "", ())
-    part = smallest(operations, [cited.index for cited in finding.operations])
+    named = [cited.index for cited in finding.operations]
+    if finding.key is not None:
+        part = smallest(history.by_key.get(finding.key, ()), named)
+    elif finding.data.get("kind") in _OF_SEVERAL_KEYS:
+        part = smallest(history.operations, named, several_keys=True)
+    else:
+        part = None
     if part is None:
         return finding
     return replace(finding, data={**finding.data, SUB_HISTORY: [operation.index for operation in part]})
@@ -58,38 +67,67 @@ def judged_history(history: History, options: Options) -> History:
     return settle(history, options.evidence).history if options.settle and options.evidence is not None else history
 
 
-def smallest(operations: Sequence[Operation], cited: Sequence[int]) -> list[Operation] | None:
-    """Of the operations of a key as few as are refused, beginning with those that a finding cites; None where they are
-    not refused as a whole."""
+def smallest(
+    operations: Sequence[Operation], cited: Sequence[int], *, several_keys: bool = False
+) -> list[Operation] | None:
+    """Of the operations of a key, or of `several_keys` whose tokens have one order, as few as are refused, beginning
+    with those that a finding cites; None where they are not refused as a whole."""
+    refused, complete = (_refused_together, _with_helpers_of_each) if several_keys else (_refused, _with_helpers)
     named = set(cited)
     cited_ones = [one for one in operations if one.index in named]
     last = max((one.end if one.end < OPEN else one.index for one in cited_ones), default=OPEN)
     # What is cited may only make sense together with what happened before, or with all of it.
     for first in (cited_ones, [one for one in operations if one.index < last], operations):
-        kept = _with_helpers(operations, first)
-        if kept and decide(kept) is not None:
-            return _reduced(kept)
+        kept = complete(operations, first)
+        if kept and refused(kept):
+            return _reduced(kept, refused, complete)
     return None
 
 
-def _reduced(kept: list[Operation]) -> list[Operation]:
+def _refused(operations: Sequence[Operation]) -> bool:
+    return decide(operations) is not None
+
+
+def _refused_together(operations: Sequence[Operation]) -> bool:
+    return isinstance(together.decide(_by_key(operations)), together.Refused)
+
+
+def _by_key(operations: Sequence[Operation]) -> dict[str, list[Operation]]:
+    by_key: dict[str, list[Operation]] = {}
+    for one in operations:
+        by_key.setdefault(one.key, []).append(one)
+    return dict(sorted(by_key.items()))
+
+
+def _reduced(
+    kept: list[Operation],
+    refused: Callable[[Sequence[Operation]], bool],
+    complete: Callable[[Sequence[Operation], Sequence[Operation]], list[Operation]],
+) -> list[Operation]:
     """Leave out ever smaller blocks of what does not help, as long as the rest is refused."""
     effort = 0
     size = max(1, len(kept) // 2)
     while True:
         place, smaller = 0, False
         while place < len(kept):
-            fewer = _with_helpers(kept, kept[:place] + kept[place + size :])
+            fewer = complete(kept, kept[:place] + kept[place + size :])
             effort += len(kept)
             if effort > EFFORT_MAX:
                 return kept
-            if len(fewer) < len(kept) and decide(fewer) is not None:
+            if len(fewer) < len(kept) and refused(fewer):
                 kept, smaller = fewer, True
             else:
                 place += size
         if size == 1 and not smaller:
             return kept
         size = max(1, size // 2)
+
+
+def _with_helpers_of_each(operations: Sequence[Operation], kept: Sequence[Operation]) -> list[Operation]:
+    """The same for several keys: what another key was granted helps none."""
+    kept_of = _by_key(kept)
+    found = [one for key, of_key in _by_key(operations).items() for one in _with_helpers(of_key, kept_of.get(key, ()))]
+    return sorted(found, key=lambda one: one.index)
 
 
 def _with_helpers(operations: Sequence[Operation], kept: Sequence[Operation]) -> list[Operation]:
@@ -129,7 +167,8 @@ def _shows(one: Operation) -> bool:
 def of_finding(finding: Finding, history: History) -> list[Event]:
     """The part of the history that a finding names, as a history of its own; empty where it names none."""
     named = set(finding.data.get(SUB_HISTORY, ()))
-    return list(events([one for one in history.by_key.get(finding.key or "", ()) if one.index in named]))
+    operations = history.operations if finding.key is None else history.by_key.get(finding.key, ())
+    return list(events([one for one in operations if one.index in named]))
 
 
 def events(operations: Sequence[Operation]) -> Iterator[Event]:

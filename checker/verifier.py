@@ -31,7 +31,7 @@ from __future__ import annotations
 import hashlib
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -141,8 +141,8 @@ def verify_claims(history: History, certificate: Certificate) -> None:
                 _contradict(history, contradiction.key, contradiction)
             elif not certificate.tokens_span_keys:
                 raise Rejected("a contradiction between keys that share no order of tokens")
-            elif not verify_together.contradict(history.by_key, contradiction.operations):
-                raise Rejected("the operations that it names do not contradict each other")
+            else:
+                verify_together.contradiction(history.by_key, contradiction.operations, contradiction.cycle)
     else:
         raise Rejected(f"the verdict is {certificate.verdict!r}; 'valid' and 'invalid' can be certified")
 
@@ -386,6 +386,8 @@ def _effects(
 
 # The second sweep
 
+_NONE: Mapping[int, int] = {}
+
 
 def fits(operations: Sequence[Operation]) -> bool:
     """Whether all operations of a key fit the lock. See `checker.sweep` for why that decides it."""
@@ -396,9 +398,13 @@ def fits(operations: Sequence[Operation]) -> bool:
     return last.moment == cycles.NEVER and OPEN in last.latest.values()
 
 
-def reaches(operations: Sequence[Operation]) -> Iterator[cycles.Reach]:
+def reaches(
+    operations: Sequence[Operation], *, caps: Mapping[int, int] = _NONE, floors: Mapping[int, int] = _NONE
+) -> Iterator[cycles.Reach]:
     """The moments of a key in their order, with the latest gap at which each can lie for every number of unknown
-    acquires used, and the earliest for any; up to the end of the last free interval, or to the first that can't be."""
+    acquires used, and the earliest for any; up to the end of the last free interval, or to the first that can't be.
+
+    `caps` and `floors` are gaps between which tokens were granted, where something else says so than the key does."""
     shown: dict[int, list[Operation]] = {}
     for operation in operations:
         if shows(operation) and operation.token is not None:
@@ -415,7 +421,8 @@ def reaches(operations: Sequence[Operation]) -> Iterator[cycles.Reach]:
     for token in reversed(tokens):
         released = min((o.end for o in shown[token] if o.f == "release"), default=OPEN)
         deadlines.append(min(deadlines[-1], released))
-        deadlines.append(min(deadlines[-1], min(o.end for o in shown[token])))
+        capped = caps[token] + 1 if token in caps else OPEN
+        deadlines.append(min(deadlines[-1], capped, min(o.end for o in shown[token])))
     deadlines.reverse()
     latest = {0: -1}
     earliest = -1
@@ -426,8 +433,9 @@ def reaches(operations: Sequence[Operation]) -> Iterator[cycles.Reach]:
             latest = {used + 1: gap for used, gap in latest.items()}
         else:
             earliest = max(earliest, grant.index)
+        earliest = max(earliest, floors.get(token, -1))
         yield cycles.Reach(("enter", token), earliest, latest)
-        latest = _alive(latest, earliest, unknown)
+        latest = alive(latest, earliest, unknown)
         if not latest:
             return
         of_token = _Alarm(refused.get(token, ()))
@@ -435,7 +443,7 @@ def reaches(operations: Sequence[Operation]) -> Iterator[cycles.Reach]:
         latest = {used: min(saw_free.by(gap), of_token.by(gap), limit) for used, gap in latest.items()}
         earliest = max([earliest, *(o.index for o in shown[token] if o.f != "acquire")])
         yield cycles.Reach(("exit", token), earliest, latest)
-        latest = _alive(latest, earliest, unknown)
+        latest = alive(latest, earliest, unknown)
         if not latest:
             return
     yield cycles.Reach(cycles.NEVER, earliest, _free(latest, saw_held, saw_free, unknown, OPEN))
@@ -456,7 +464,8 @@ class _Alarm:
         return self._ends[place] - 1 if place < len(self._ends) else OPEN
 
 
-def _alive(latest: dict[int, int], earliest: int, unknown: Sequence[int]) -> dict[int, int]:
+def alive(latest: dict[int, int], earliest: int, unknown: Sequence[int]) -> dict[int, int]:
+    """Those numbers of unknown acquires with which the moment has a place, none that only uses up more."""
     found: dict[int, int] = {}
     furthest = -2
     for used, gap in sorted(latest.items()):

@@ -3,7 +3,8 @@
 A witness of each key is replayed by `checker.verifier`. What is left is that the grants come in the order of their
 tokens, over all keys, and that no two keys show one token.
 
-A contradiction is a few operations of several keys that fit no order, which is found by trying all. Operations that it
+A contradiction is a cycle of what must come before what (`checker.joint_cycles`), and mostly the few operations of
+several keys that it is about: that they fit no order is found by trying all. Operations that it
 does not name can't help, for the reasons that hold for one key: to leave out an observation allows more, and so does to
 leave out a grant of another key; the grants of its own key that might help it are put back first.
 """
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from checker import cycles, joint_cycles
 from checker.history import OPEN, Operation
 from checker.verifier import CONFIGURATIONS_MAX, Rejected, Witness, helpers, observes, shows
 
@@ -50,6 +52,17 @@ class State(NamedTuple):
     last: int | None
     waiting: frozenset[int]
     used: tuple[int, ...]
+
+
+def contradiction(keys: Mapping[str, Sequence[Operation]], named: Sequence[int], cycle: Sequence[cycles.Step]) -> None:
+    """Raises Rejected unless the cycle holds, and the named operations can't all be true; one of the two is needed."""
+    if cycle:
+        try:
+            joint_cycles.verify(keys, cycle)
+        except cycles.Wrong as problem:
+            raise Rejected(f"the cycle is broken: {problem}") from None
+    if (named or not cycle) and not contradict(keys, named):
+        raise Rejected("the operations that it names do not contradict each other")
 
 
 def contradict(keys: Mapping[str, Sequence[Operation]], named: Sequence[int]) -> bool:

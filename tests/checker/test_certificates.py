@@ -86,6 +86,15 @@ TAMPERED: dict[str, tuple[Callable[[random.Random], list[Event]], str | None]] =
     "twice": (granted_twice, "once"),
     "forced": (lambda _: script.events(SCRIPTS["refused-while-free"]), "leave"),
     "counted": (lambda _: script.events(SCRIPTS["ghost-used-up-by-a-token"]), "counted"),
+    "over all keys: grants": (lambda _: script.events("1 acquire a\n1 ok 2\n2 acquire b\n2 ok 1"), "grants"),
+    "over all keys: once": (
+        lambda _: script.events("1 acquire a\n1 ok 1\n2 acquire b\n2 info\n3 inspect b\n3 ok 1"),
+        "once",
+    ),
+    "over all keys: counted": (
+        lambda _: script.events("1 acquire b\n8 acquire b\n8 fail held\n9 acquire a\n7 inspect b\n7 ok 9\n9 ok 4"),
+        "counted",
+    ),
 }
 
 
@@ -95,7 +104,7 @@ def test_whatever_is_changed_is_noticed(kind: str, tmp_path: Path) -> None:
     rng = random.Random(5)
     make, rule = TAMPERED[kind]
     path = write(tmp_path / "history.jsonl", make(rng))
-    certificate = certify(path)
+    certificate = certify(path, tokens_span_keys=kind.startswith("over all keys"))
     verdict = "valid" if rule is None else "invalid"
     assert verifier.verify(path, certificate) == verdict
     assert rule is None or rule in {step.rule for one in certificate.contradictions for step in one.cycle}

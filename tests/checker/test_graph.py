@@ -84,7 +84,7 @@ def test_what_the_verifier_takes_for_true_of_a_history_that_fits_is_no_contradic
 
 def _all_true(operations: Sequence[Operation]) -> nx.DiGraph[Point]:
     reaches = list(verifier.reaches(operations))
-    key = cycles._Key(operations, reaches)
+    key = cycles.Key(operations, reaches)
     events: list[Point] = [(what, operation.index) for operation in operations for what in ("invoke", "end")]
     tokens = {o.token for o in operations if o.outcome == "ok" and o.token is not None} | {-5, 1000}
     moments: list[Point] = [(what, token) for token in tokens for what in ("enter", "exit")] + [NEVER]
