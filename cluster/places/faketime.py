@@ -12,6 +12,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,8 +61,7 @@ def library() -> Path | None:
             timeout=TRIAL_BUDGET_S,
             check=True,
         )
-        real = Path("/proc/self").stat().st_mtime  # of the kernel, whatever this process is told
-        return path if abs(real - 86_400 - float(trial.stdout)) < TRIAL_BUDGET_S + 60 else None
+        return path if abs(time.time() - 86_400 - float(trial.stdout)) < TRIAL_BUDGET_S + 60 else None
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 

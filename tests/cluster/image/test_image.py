@@ -85,7 +85,7 @@ def test_a_base_that_can_be_had_nowhere_is_told_of(monkeypatch: pytest.MonkeyPat
     said = list[str]()
     monkeypatch.setattr(build, "bases", lambda _: [])
     monkeypatch.setattr(build, "_official", lambda: "localhost:1/python:none")
-    monkeypatch.setattr(build, "_from_packages", lambda: "fencepost/base:none")
+    monkeypatch.setattr(build, "_from_packages", lambda _: "fencepost/base:none")
     monkeypatch.setattr(build.shutil, "which", lambda _: None)
     with pytest.raises(PlaceError, match="apt-get install mmdebstrap, or let the engine reach a registry"):
         build.build(engine(), said.append)

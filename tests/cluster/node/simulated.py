@@ -54,8 +54,8 @@ class SimulatedNode:
         cluster = self.cluster
         self.life += 1
         self._writing.clear()
-        # Mutants may look at a wall clock. It is the simulation's, so that a seed says all, and a slow one, so that more
-        # than one thing happens within what it can tell apart.
+        # Mutants may look at a wall clock. It is the simulation's, so that a seed says all, and a slow one, so that
+        # more than one thing happens within what it can tell apart.
         wall = {"wall": lambda: cluster.now // 1000} if getattr(cluster.core_type, "needs_wall_clock", False) else {}
         self.core = cluster.core_type(
             id=self.id,

@@ -118,8 +118,9 @@ def test_the_command_of_a_node(tmp_path: Path) -> None:
     view = NodeView("n1", Address("127.0.0.1", 7001), {"n2": Address("127.0.0.1", 7102)}, tmp_path)
     argv = list(Lockd().launch(view).argv)
     assert argv[0] == sys.executable
-    expected = ["serve", "--id", "n1", "--listen", "127.0.0.1:7001", "--peer", "n2=127.0.0.1:7102"]
-    assert argv[-10:] == [*expected, "--data", str(tmp_path), "--insecure"]
+    serves = ["serve", "--id", "n1", "--listen", "127.0.0.1:7001", "--peer", "n2=127.0.0.1:7102"]
+    expected = [*serves, "--data", str(tmp_path), "--applied", str(view.applied), "--insecure"]
+    assert argv[argv.index("serve") :] == expected
 
 
 def test_nodes_that_others_can_reach_share_a_secret_of_the_run(tmp_path: Path) -> None:
