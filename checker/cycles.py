@@ -11,6 +11,9 @@ an edge: it names the rule that makes it true, and the operations that the rule 
 - `nobody`: a token was shown by an operation before anybody had asked who can have been granted it
 - `leave`: an observation contradicts a state. Once that is entered before it began (`since`: the edges that say so) the
   state must be left before it ends
+- `lease`: an operation completed before the lease of a grant, or of its last renewal, can have been over, as long as it
+  was not released. The lease began when the acquire was invoked at the earliest, or after an event that came before the
+  grant (`since`: the edges that say so); clocks err by a declared share
 - `last`: nothing was shown after the last token, so what ends the last free interval comes after everything
 - `counted`: in whichever way acquires of unknown outcome are used, a moment comes before an event, or after it. That is
   found by `verifier.reaches`: by counting them, from the beginning of the history
@@ -54,10 +57,17 @@ class Reach(msgspec.Struct, frozen=True):
     latest: dict[int, int]
 
 
-def verify(operations: Sequence[Operation], cycle: Sequence[Step], reaches: Sequence[Reach]) -> None:
-    """Raises Wrong unless the cycle is closed and each edge of it holds. `operations` are all of the key."""
+def verify(
+    operations: Sequence[Operation],
+    cycle: Sequence[Step],
+    reaches: Sequence[Reach],
+    *,
+    clock_error: float | None = None,
+) -> None:
+    """Raises Wrong unless the cycle is closed and each edge of it holds. `operations` are all of the key. Without a
+    `clock_error` leases may end at any time."""
     closed(cycle)
-    key = Key(operations, reaches)
+    key = Key(operations, reaches, clock_error=clock_error)
     for step in cycle:
         key.check(step)
 
@@ -92,7 +102,10 @@ class Key:
         *,
         known: Mapping[int, Operation] | None = None,
         check: Callable[[Step], None] | None = None,
+        clock_error: float | None = None,
     ) -> None:
+        self._clock_error = clock_error
+        self._operations = operations
         self._check = check or self.check
         self._by_index = known or {operation.index: operation for operation in operations}
         self._reaches = {reach.moment: reach for reach in reaches}
@@ -119,12 +132,13 @@ class Key:
             "once": self._once,
             "nobody": self._nobody,
             "leave": self._leave,
+            "lease": self._lease,
             "last": self._last,
             "counted": self._counted,
         }.get(step.rule)
         if holds is None:
             raise Wrong(f"there is no rule {step.rule!r}")
-        if step.since and step.rule != "leave":
+        if step.since and step.rule not in ("leave", "lease"):
             raise Wrong(f"an edge by the rule {step.rule!r} rests on no others")
         if not holds(step):
             raise Wrong(f"{words(step.before)} need not come before {words(step.after)} by the rule {step.rule!r}")
@@ -183,6 +197,33 @@ class Key:
         if place is None or (entered is not None and before is None) or place != (0 if before is None else before + 1):
             return False
         return _contradicts(operation, entered) and not (operation.f == "acquire" and self._available(operation.end))
+
+    def _lease(self, step: Step) -> bool:
+        operation, (what, token) = self._operation(step.before, "end"), step.after
+        if self._clock_error is None or what != "exit" or operation.completion is None:
+            return False
+        of_token = [one for one in self._operations if one.token == token and one.outcome != "fail"]
+        if any(one.f == "release" and one.index < operation.end for one in of_token):
+            return False
+        not_before = 0
+        if step.since:
+            not_before = self._operation(step.since[0].before, "invoke").invoke.time
+            _follow(step.since, ("enter", token))
+            for one in step.since:
+                self._check(one)
+        # Had it ended by then, a renewal that was invoked only later had not happened.
+        renewals = [one for one in of_token if one.f == "renew" and one.index < operation.end]
+        last = max((renewal.index for renewal in renewals if renewal.outcome == "ok"), default=-1)
+
+        completed, share = operation.completion.time, 1 - self._clock_error
+
+        def lasts(lease: Operation, start: int) -> bool:
+            return lease.lease_ns is not None and completed < start + int(lease.lease_ns * share)
+
+        grants = [one for one in of_token if one.f == "acquire" and one.outcome == "ok"]
+        return any(grant.end < last or lasts(grant, max(not_before, grant.invoke.time)) for grant in grants) and all(
+            renewal.end < last or lasts(renewal, renewal.invoke.time) for renewal in renewals
+        )
 
     def _last(self, step: Step) -> bool:
         self._operation(step.before, "end")

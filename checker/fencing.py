@@ -66,7 +66,11 @@ def finding(kind: str, first: Operation, second: Operation, narrator: Narrator) 
             f"asked only at {invoked_s(second):.3f} s and got token {second.token}",
         )
     tokens = [first.token, second.token]
-    data = {"kind": kind, "tokens": tokens}
+    # Loading networkx takes longer than checking most histories, and most fit.
+    from checker import pair_graph
+
+    cycle = pair_graph.twins(first, second) if kind == "duplicate" else pair_graph.out_of_order(first, second)
+    data = {"kind": kind, "tokens": tokens, "cycle": cycle}
     operations = list(zip((first, second), roles, strict=True))
     return narrator.finding(CLAIM, Verdict.INVALID, headline, operations, key=key, data=data)
 

@@ -45,7 +45,7 @@ class _Joint:
         }
         self._key_of: dict[int, str | None] = {}
         for token, name in _shown(keys):
-            # Of a token that two keys show nothing is said but that this can't be.
+            # A token that two keys show is granted at one moment, but is none of either's in particular.
             self._key_of[token] = name if self._key_of.get(token, name) == name else None
 
     def check(self, step: Step) -> None:
@@ -56,7 +56,7 @@ class _Joint:
             self._keys[self._concerned(step)].check(step)
 
     def _in_order(self, before: Point, after: Point) -> bool:
-        known = self._key_of.get(before[1]) is not None and self._key_of.get(after[1]) is not None
+        known = before[1] in self._key_of and after[1] in self._key_of
         return before[0] == after[0] == "enter" and known and before[1] < after[1]
 
     def _shared(self, before: Point, after: Point) -> bool:
@@ -67,11 +67,11 @@ class _Joint:
         return shown and one.token == other.token and one.key != other.key
 
     def _concerned(self, step: Step) -> str:
-        """The key whose edge it is: that of its token if it names one; of what must be left, that of whoever saw it."""
+        """The key whose edge it is: that of its token if it names one; of what an operation did or saw, that of it."""
         points = (step.before, step.after)
         moments = [self._key_of.get(of) for what, of in points if what in ("enter", "exit")]
         events = [self._by_index[of].key for what, of in points if what in ("invoke", "end") and of in self._by_index]
-        for name in (*events, *moments) if step.rule == "leave" else (*moments, *events):
+        for name in (*events, *moments) if step.rule in ("leave", "effect") else (*moments, *events):
             if name is not None:
                 return name
         raise Wrong(f"no key has {words(step.before)} and {words(step.after)}")

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from typing import Any
 
 from checker import linearizable
 from checker.history import History, Operation
@@ -52,14 +53,15 @@ def check(
             own = moves.get(grant.token, [])
             if any(move.f == "renew" for move in own):
                 continue
-            until = starts[grant.token] + int(lease_ns * (1 - clock_error))
+            start, shown_before = starts[grant.index]
+            until = start + int(lease_ns * (1 - clock_error))
             later = chain(successors.get(grant.token, ()), islice(operations, position + 1, None))
             observation = next(_lost(grant, own, later, until), None)
             if observation is not None:
                 excused = any(CLOCK_ERROR in fault.breaks for fault in timeline.active(grant.index, observation.end))
                 early += not excused
                 lost = True
-                findings.append(_early(grant, observation, narrator, excused=excused))
+                findings.append(_early(grant, observation, shown_before, narrator, excused=excused))
             late = _late(grant, [*own, *seen.get(grant.token, ())], lease_ns)
             if late is not None:
                 latest_s = max(latest_s, late[1])
@@ -124,23 +126,26 @@ def _moves(operations: Sequence[Operation]) -> tuple[dict[int, list[Operation]],
     return moves, seen
 
 
-def _starts(operations: Sequence[Operation]) -> dict[int, int]:
-    """For each token that was granted, the time before which its lease can't have begun."""
-    last_shown: dict[int, int] = {}
-    granted: dict[int, Operation] = {}
+def _starts(operations: Sequence[Operation]) -> dict[int, tuple[int, Operation | None]]:
+    """For each grant, by the position of its invoke, the time before which its lease can't have begun, and what showed
+    an earlier token and was invoked last, if anything did."""
+    last_shown: dict[int, Operation] = {}
+    granted: dict[int, list[Operation]] = {}
     for operation in operations:
         if operation.outcome != "ok" or operation.token is None or operation.f not in PROOFS:
             continue
-        last_shown[operation.token] = operation.invoke.time
+        last_shown[operation.token] = operation
         if operation.f == "acquire":
-            granted[operation.token] = operation
-    starts: dict[int, int] = {}
-    latest = 0
+            granted.setdefault(operation.token, []).append(operation)
+    starts: dict[int, tuple[int, Operation | None]] = {}
+    latest: Operation | None = None
     for token in sorted(last_shown):
-        grant = granted.get(token)
-        if grant is not None and grant.completion is not None:
-            starts[token] = max(grant.invoke.time, min(latest, grant.completion.time))
-        latest = max(latest, last_shown[token])
+        for grant in granted.get(token, ()):
+            assert grant.completion is not None
+            shown = 0 if latest is None else latest.invoke.time
+            starts[grant.index] = max(grant.invoke.time, min(shown, grant.completion.time)), latest
+        if latest is None or last_shown[token].invoke.time > latest.invoke.time:
+            latest = last_shown[token]
     return starts
 
 
@@ -199,7 +204,9 @@ def _late(grant: Operation, shows: Sequence[Operation], lease_ns: int) -> tuple[
     return last, (last.invoke.time - over) / NANOSECONDS
 
 
-def _early(grant: Operation, observation: Operation, narrator: Narrator, *, excused: bool) -> Finding:
+def _early(
+    grant: Operation, observation: Operation, shown_before: Operation | None, narrator: Narrator, *, excused: bool
+) -> Finding:
     headline = f"key {grant.key!r}: token {grant.token} was lost before its lease could be over"
     if excused:
         headline += "; the assumed clock error was broken"
@@ -208,7 +215,11 @@ def _early(grant: Operation, observation: Operation, narrator: Narrator, *, excu
         (observation, "shows that it no longer holds"),
     ]
     verdict = Verdict.UNKNOWN if excused else Verdict.INVALID
-    data = {"kind": ASSUMPTION_BROKEN if excused else "early", "tokens": [grant.token]}
+    data: dict[str, Any] = {"kind": ASSUMPTION_BROKEN if excused else "early", "tokens": [grant.token]}
+    if not excused:
+        from checker import pair_graph  # it takes long to load, and most histories fit
+
+        data["cycle"] = pair_graph.too_early(grant, observation, shown_before)
     return narrator.finding(CLAIM, verdict, headline, roles, key=grant.key, data=data)
 
 

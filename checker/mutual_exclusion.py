@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Any
 
 from checker.history import OPEN, History, Operation
 from checker.narrator import FINDINGS_MAX, Narrator
@@ -159,12 +160,16 @@ def finding(overlap: Overlap, broken: Fault | None, narrator: Narrator, clock_er
         (grant, f"in force until {overlap.until_ns / NANOSECONDS:.3f} s at least (lease {lease_s:g} s, not released)"),
         (proof, f"shows token {proof.token} {early_s:.3f} s too early"),
     ]
-    data = {
+    data: dict[str, Any] = {
         "kind": ASSUMPTION_BROKEN if broken else "overlap",
         "tokens": [grant.token, proof.token],
         "in_force_until_s": overlap.until_ns / NANOSECONDS,
         "early_s": early_s,
     }
+    if broken is None:
+        from checker import pair_graph  # it takes long to load, and most histories fit
+
+        data["cycle"] = pair_graph.too_early(grant, proof)
     verdict = Verdict.UNKNOWN if broken else Verdict.INVALID
     return narrator.finding(CLAIM, verdict, headline, roles, key=grant.key, data=data)
 

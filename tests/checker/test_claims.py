@@ -179,7 +179,8 @@ class TestFencing:
         result = judge("1 acquire a\n2 acquire a\n1 ok 1\n2 ok 1", "fencing")
         assert result.verdict is Verdict.INVALID
         (finding,) = result.findings
-        assert finding.data == {"kind": "duplicate", "tokens": [1, 1]}
+        assert {**finding.data, "cycle": None} == {"kind": "duplicate", "tokens": [1, 1], "cycle": None}
+        assert [edge["before"] for edge in finding.data["cycle"]] == ["end of [0]", "end of [1]"]
         assert finding.message.startswith("key 'a': token 1 was granted twice\n- process 1 (n1) acquire")
 
     def test_a_smaller_token_after_a_larger_one(self) -> None:
