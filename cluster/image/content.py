@@ -22,7 +22,7 @@ from cluster.places.base import PlaceError
 
 #: Parts of `cluster` that run where the testbed runs. What they import, nodes need not have; the agent, which is among
 #: the places, uses the standard library alone.
-NOT_FOR_NODES = frozenset({"image", "places", "systems"})
+NOT_FOR_NODES = frozenset({"image", "mounted", "places", "systems"})
 
 #: How many digits of the digest name an image.
 DIGEST_DIGITS = 12

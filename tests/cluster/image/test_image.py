@@ -26,6 +26,18 @@ def test_the_content_is_the_package_and_what_nodes_import() -> None:
     assert not {"docker", "psutil", "pytest", "jinja2"} & set(found.libraries), "for the testbed alone"
 
 
+def test_what_only_extras_install_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = content.metadata.packages_distributions()
+    optional = {"distributed", "libfaketime", "mfusepy", "paramiko"}
+    assert optional <= set(there), "else this shows nothing"
+    monkeypatch.setattr(
+        content.metadata,
+        "packages_distributions",
+        lambda: {module: names for module, names in there.items() if module not in optional},
+    )
+    assert not optional & set(content.read().libraries)
+
+
 def test_the_digest_names_the_content() -> None:
     found = content.read()
     assert found.digest() == content.read().digest()
