@@ -358,6 +358,7 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
 @app.command(epilog=EPILOG)
 def repro(
     scenario: Annotated[Path, typer.Argument(metavar="FILE", help="A run's repro.yaml, or any scenario file.")],
+    place: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of the file's place.")] = None,
     times: Annotated[int, typer.Option(min=1, help="Run it so many times and print how often it was violated.")] = 1,
     bisect: Annotated[
         bool,
@@ -378,7 +379,7 @@ def repro(
     from fencepost.repetition import Repetition
 
     console = make_console(as_json)
-    plan = runner.load(scenario)
+    plan = runner.load(scenario, place=place)
     outcomes: list[Outcome] = []
     for number in range(times):
         if times > 1:
@@ -496,7 +497,7 @@ def doctor(
     accept_new_host_keys: AcceptOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what this machine can do, and hosts for the place ssh, and what would enable the rest.
+    """Say what this machine, and hosts, can do, and what would help.
 
     Exits with 0 whatever is missing: what a run needs and can't have is said before it starts.
     """

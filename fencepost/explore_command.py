@@ -39,9 +39,9 @@ def explore(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Walk through all states of a small cluster, within bounds, and check the invariants in each.
+    """Check the invariants in all states of a small cluster.
 
-    Breadth first: what is found has the shortest trace. Bounds are sizes (nodes, clients, in_flight: messages on one
+    Within bounds, and breadth first: what is found has the shortest trace. Bounds are sizes (nodes, clients, in_flight: messages on one
     link at once) and how often something may happen in a run (timeouts, crashes, losses, beats, requests, leases, gone,
     patience); reads, wait and slow_disks are 0 or 1. Exits with 1 when an invariant is violated.
     """
