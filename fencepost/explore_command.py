@@ -43,7 +43,8 @@ def explore(
 
     Within bounds, and breadth first: what is found has the shortest trace. Bounds are sizes (nodes, clients, in_flight:
     messages on one link at once) and how often something may happen in a run (timeouts, crashes, losses, beats,
-    requests, leases, gone, patience); reads, wait and slow_disks are 0 or 1. Exits with 1 when an invariant is violated.
+    requests, leases, gone, patience); reads, wait and slow_disks are 0 or 1. Exits with 1 when
+    an invariant is violated.
     """
     from dataclasses import replace
 
