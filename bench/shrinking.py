@@ -1,6 +1,6 @@
 """How small each mutant's failure gets, and how soon. The goal: at most 3 faults, 12 operations, 3 nodes in 2 minutes.
 
-python -m bench.shrinking [--out docs/shrinking.md] [MUTANT...]
+python -m bench.shrinking [--out docs/shrinking.md [--resume]] [MUTANT...]
 
 The run in which the kill matrix says that a mutant was found is shrunk on one core, until the goal is reached or two
 minutes of CPU time are over. Seconds by the clock are given too: they tell of how busy the machine was.
@@ -140,21 +140,30 @@ def page(rows: list[Row], missing: list[str], load: float) -> str:
     return "\n".join([*lines, ""])
 
 
+def kept(path: Path) -> list[Row]:
+    """The rows of an earlier run, if there was one."""
+    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+
+
 def command() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.shrinking")
     parser.add_argument("mutants", nargs="*")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--resume", action="store_true", help="keep the rows that OUT has, and try the others")
     options = parser.parse_args()
+    if options.resume and options.out is None:
+        parser.error("--resume needs --out, which has what to go on from")
     logging.disable(logging.CRITICAL)
-    rows: list[Row] = []
+    rows = kept(options.out.with_suffix(".json")) if options.resume else []
     missing: list[str] = []
-    for mutant in options.mutants or matrix.all_names():
+    done = {row.mutant for row in rows}
+    for mutant in [name for name in options.mutants or matrix.all_names() if name not in done]:
         row = measured(mutant)
         if row is None:
             missing.append(mutant)
             print(f"{mutant}: not found in {SEEDS_MAX} seeds", flush=True)
             continue
-        rows.append(row)
+        rows = sorted([*rows, row], key=lambda one: one.mutant)
         print(row.line(), flush=True)
         if options.out is not None:
             options.out.write_text(page(rows, missing, os.getloadavg()[2]))
