@@ -252,8 +252,19 @@ def killed_in_the_middle(tmp_path: Path, place: str, more: str, nodes: int, faul
     assert (code, stdout) == (0, "nothing was left to heal\n")
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("group", TOGETHER)
+#: Containers start slowly: what is the same at all places is tried with one group of faults in Docker, with all in the
+#: slow tests.
+QUICK = [("local", group) for group in TOGETHER] + [("docker", "links, clocks, clients")]
+
+
+@pytest.mark.parametrize(
+    ("place", "group"),
+    [
+        pytest.param(place, group, marks=[] if (place, group) in QUICK else [pytest.mark.slow])
+        for place in PLACES
+        for group in TOGETHER
+    ],
+)
 def test_heal_undoes_all_that_a_killed_harness_had_in_effect(tmp_path: Path, place: str, group: str) -> None:
     nodes, faults = TOGETHER[group].nodes, possible(TOGETHER[group].faults, place)
     with PLACES[place](tmp_path, nodes) as more:
