@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import checker
-from checker.history import Event
+from checker.history import NEMESIS, Event
 from fencepost import invocation, report
 from fencepost.outcome import Outcome
 from fencepost.scenario import Scenario
@@ -45,6 +45,16 @@ def options(scenario: Scenario, tokens_span_keys: bool, evidence: checker.Eviden
 def claims(scenario: Scenario, evidence: checker.Evidence | None) -> tuple[str, ...]:
     """What is checked of a run: what its scenario says, and `agreement` wherever the nodes gave evidence of it."""
     return tuple(dict.fromkeys([*scenario.checks, *([] if evidence is None else [AGREEMENT])]))
+
+
+def skipped(events: Sequence[Event]) -> tuple[str, ...]:
+    """Which faults did not take place, and why: a verdict says nothing of those."""
+    told = ((event.f, event.value) for event in events if event.process == NEMESIS and isinstance(event.value, dict))
+    return tuple(
+        f"the fault {value.get('fault')} ({kind}) did not take place: {value.get('reason')}"
+        for kind, value in told
+        if value.get("action") == "skipped"
+    )
 
 
 def about(outcome: Outcome) -> report.About:

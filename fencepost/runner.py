@@ -117,6 +117,7 @@ def _run(scenario: Scenario, folder: RunFolder, console: Console, stop_at_first:
             results = checker.check(history, analysis.claims(scenario, found), options)
             if sum(results.operations.values()) <= OPERATIONS_MAX_FOR_PARTS:
                 results = with_parts(results, history, options)
+            results = replace(results, warnings=(*results.warnings, *analysis.skipped(history.events)))
         except (HistoryError, checker.OptionsError, UserError) as problem:
             return replace(outcome, failure=f"{end.failure}; {problem}" if end.failure else str(problem))
         outcome = replace(outcome, results=results)

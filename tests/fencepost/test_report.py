@@ -9,6 +9,7 @@ import pytest
 
 import checker
 from checker.history import Event
+from fencepost import analysis
 from fencepost.report import About, render
 from fencepost.report.calls import pair
 from fencepost.report.clocks import SAMPLES_MAX, offsets
@@ -201,6 +202,7 @@ def test_a_fault_that_was_skipped_or_never_healed_is_told_apart() -> None:
     script.nemesis(1, "kill", fault="f1", action="skipped", reason="no leader is known")
     script.nemesis(2, "pause", fault="f2", action="inject", targets=["n1"])
     script.nemesis(3, "pause", fault="f2", action="injected", targets=["n1"], evidence="state T")
+    assert analysis.skipped(script.events()) == ("the fault f1 (kill) did not take place: no leader is known",)
     skipped, lasting = faults(script.events())
     assert (skipped.state, skipped.evidence) == ("skipped", "no leader is known")
     assert (lasting.state, lasting.evidence, lasting.healed) == ("took effect", "state T", None)
