@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -452,19 +452,33 @@ class NoLicence(Lockd):
         return super().launch(node)
 
 
+class Interrupted(Lockd):
+    """Its testbed is interrupted when the hosts are about to start their nodes."""
+
+    interrupt: Callable[[], object]
+
+    def launch(self, node: NodeView) -> Launch:
+        self.interrupt()
+        return super().launch(node)
+
+
 async def test_a_start_that_fails_or_is_cancelled_leaves_nothing(lab: Lab, tmp_path: Path) -> None:
     hosts = [replace(host, node_port=OTHER_PORT) for host in lab.hosts[:2]]
     place = SshPlace(NoLicence(), ("n1", "n2"), tmp_path, hosts=hosts)
     with pytest.raises(PlaceError, match="no licence for n2"):
         await place.start()
     assert place.run not in "".join(lab.all_left())
-    place = SshPlace(Lockd(), ("n1", "n2"), tmp_path, hosts=hosts)
+    system = Interrupted()
+    place = SshPlace(system, ("n1", "n2"), tmp_path, hosts=hosts)
     starting = asyncio.create_task(place.start())
-    deadline = time.monotonic() + READY_S
-    while place.run not in lab.run(0, f"ls /home/{ADMIN}/.fencepost"):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
-    starting.cancel()
+    begun: list[bool] = []
+
+    def interrupt() -> None:
+        begun.append(place.run in lab.run(0, f"ls /home/{ADMIN}/.fencepost"))
+        starting.cancel()
+
+    system.interrupt = interrupt
     await asyncio.wait({starting})
     assert starting.cancelled()
+    assert begun[0], "there was something to leave"
     assert place.run not in "".join(lab.all_left())
