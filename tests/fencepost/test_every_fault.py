@@ -89,8 +89,9 @@ BEGIN_S = 1.5
 #: Time enough to be killed in.
 LONG_S = 250
 
-#: Hosts in containers that nodes are in take minutes.
-SLOW = {"ssh": [pytest.mark.slow]}
+#: Containers, and hosts in containers, take minutes for all kinds, and more on a busy machine; what `make test` tries
+#: there is in `test_docker_runs` and `test_ssh_runs`.
+SLOW = {"docker": [pytest.mark.slow], "ssh": [pytest.mark.slow]}
 EVERYWHERE = pytest.mark.parametrize("place", [pytest.param(name, marks=SLOW.get(name, [])) for name in PLACES])
 
 
@@ -252,19 +253,8 @@ def killed_in_the_middle(tmp_path: Path, place: str, more: str, nodes: int, faul
     assert (code, stdout) == (0, "nothing was left to heal\n")
 
 
-#: Containers start slowly: what is the same at all places is tried with one group of faults in Docker, with all in the
-#: slow tests.
-QUICK = [("local", group) for group in TOGETHER] + [("docker", "links, clocks, clients")]
-
-
-@pytest.mark.parametrize(
-    ("place", "group"),
-    [
-        pytest.param(place, group, marks=[] if (place, group) in QUICK else [pytest.mark.slow])
-        for place in PLACES
-        for group in TOGETHER
-    ],
-)
+@EVERYWHERE
+@pytest.mark.parametrize("group", TOGETHER)
 def test_heal_undoes_all_that_a_killed_harness_had_in_effect(tmp_path: Path, place: str, group: str) -> None:
     nodes, faults = TOGETHER[group].nodes, possible(TOGETHER[group].faults, place)
     with PLACES[place](tmp_path, nodes) as more:
