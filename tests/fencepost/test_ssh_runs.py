@@ -120,6 +120,7 @@ def lose_connections(lasting: Lasting, lab: Lab) -> None:
     assert lasting.process.poll() is None
 
 
+@pytest.mark.slow
 def test_heal_undoes_what_a_killed_harness_left_and_says_where_it_could_not(
     lasting: Lasting, lab: Lab, hosts: Path
 ) -> None:
