@@ -352,6 +352,7 @@ async def _unrenewed(place: DockerPlace, monkeypatch: pytest.MonkeyPatch) -> Non
     await place.set_cuts([])
 
 
+@pytest.mark.slow
 async def test_iptables_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = [Capability.CUT_CLIENTS]
     place = await open_place(tmp_path, ("n1", "n2"), packet_filter="iptables", equipment=clients)
