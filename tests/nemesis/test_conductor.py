@@ -264,6 +264,7 @@ async def test_a_cut_that_does_not_cut_is_skipped(arena: Arena, monkeypatch: pyt
     assert nemesis.resolved() == ()
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_healed_is_said_after_the_rest_was(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(node: str) -> None:
         raise PlaceError(f"{node} could not be started")
